@@ -1,0 +1,73 @@
+"""Types of the Rust core, compiled by maturin (rust/py)."""
+
+from collections.abc import Sequence
+
+Header = tuple[bytes, bytes]
+Head = tuple[int, list[Header]]
+
+class Body:
+    """A request body under collection; its bytes live in Rust."""
+
+    def __init__(self, capacity: int = 0) -> None: ...
+    def push(self, chunk: bytes) -> int:
+        """Appends one chunk and returns the length so far in bytes."""
+    def __len__(self) -> int: ...
+
+class Sidecar:
+    """The upstream client, its threads and the completion port. One a process.
+
+    ``config`` holds the settings that Rust needs, by their short names: upstream, engine, messages, model_map,
+    billing_header, late_system, usage, ping_seconds, early_head_seconds, connect_seconds, idle_seconds,
+    answer_seconds, max_body_bytes. Raises ValueError with one sentence for a value it cannot use.
+    """
+
+    def __init__(self, config: dict[str, object]) -> None: ...
+    def fileno(self) -> int:
+        """The file descriptor that becomes readable when something is ready."""
+    def drain(self) -> list[tuple[int, Head | None, bytes, bytes | None]]:
+        """All that is ready, one item an exchange: (token, head if now known, body bytes, exchange record if it ended).
+
+        The record is one JSON object; an item with a record is the last of its token.
+        """
+    def open(
+        self,
+        route: str,
+        method: str,
+        target: bytes,
+        headers: Sequence[Header],
+        body: Body | None,
+        request_id: str,
+        authorization: bytes | None,
+    ) -> int:
+        """Starts one exchange and returns its token.
+
+        ``route``: messages, count_tokens, chat, completions, responses, models, other. ``target``: path and query.
+        ``authorization``: the value of the Authorization header upstream; None sends none.
+        """
+    def cancel(self, token: int) -> None:
+        """The client left: closes the engine's connection at once. The record still comes."""
+    def hold(self, token: int) -> None:
+        """Keeps this exchange's bytes in Rust until release(): its client does not read."""
+    def release(self, token: int) -> None: ...
+    def update(
+        self, *, engine: str | None = None, models: Sequence[str] | None = None, late_system: str | None = None
+    ) -> None:
+        """What was learnt of the engine; exchanges opened from now on see it."""
+    def stats(self) -> dict[str, int]: ...
+    def close(self, message: str) -> None:
+        """Ends every running exchange with an error event in its dialect that says ``message``."""
+
+def fault(dialect: str, kind: str, message: str, request_id: str) -> tuple[int, list[Header], bytes]:
+    """Status, headers and body of an error of Foreword's own, in ``dialect`` (messages, openai)."""
+
+class BlockCache:
+    """A chained-hash block prefix cache as vLLM keeps it: the stand-in engine's. Least recently used goes first."""
+
+    def __init__(self, block_tokens: int, capacity_blocks: int) -> None: ...
+    def lookup(self, tokens: bytes, salt: bytes = b"") -> int:
+        """Tokens of the prompt found in the cache: whole blocks, at most the prompt less one token. Touches them."""
+    def insert(self, tokens: bytes, upto: int, salt: bytes = b"") -> None:
+        """Makes the whole blocks of the first ``upto`` tokens visible. ``tokens`` are little-endian u32."""
+    def clear(self) -> None: ...
+    def __len__(self) -> int:
+        """Blocks held."""

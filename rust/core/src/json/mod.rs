@@ -1,0 +1,9 @@
+//! JSON as spans: a strict scanner, string literals, and edits that leave every other byte alone.
+
+mod edit;
+mod scan;
+mod text;
+
+pub use edit::{Edits, Rope};
+pub use scan::{Items, Kind, MAX_DEPTH, Members, SyntaxError, Tape, Value};
+pub use text::{Text, write_str};
