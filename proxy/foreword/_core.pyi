@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-Header = tuple[bytes, bytes]
-Head = tuple[int, list[Header]]
+from foreword.asgi import Head, Header
 
 class Body:
     """A request body under collection; its bytes live in Rust."""

@@ -1,1 +1,16 @@
-//! placeholder
+//! Foreword's network half: one upstream engine, many exchanges, one completion port.
+//!
+//! Everything runs on one thread of its own with a tokio runtime that never meets the GIL. Python opens an
+//! exchange ([`Gateway::open`]), waits on the port's file descriptor, and takes what is ready ([`Port::drain`]).
+
+pub mod exchange;
+pub mod gateway;
+pub mod outbox;
+mod pipeline;
+pub mod record;
+pub mod stats;
+pub mod upstream;
+
+pub use exchange::{Head, Opening};
+pub use gateway::{Config, Gateway};
+pub use outbox::{Port, Ready};

@@ -1,0 +1,180 @@
+"""The application: routes, and the life of what serves them.
+
+A bare router, not the Starlette class: its middlewares would wrap `send`, and the hot endpoints want granian's own.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator, Mapping
+
+from starlette.routing import BaseRoute, Route, Router
+
+from foreword import __version__
+from foreword._core import Sidecar
+from foreword.asgi import Message, Receive, Scope, Send
+from foreword.auth import Authorizer
+from foreword.control import Control
+from foreword.endpoints import Endpoint, Gateway, new_request_id, send_fault
+from foreword.engines import EngineState, Watch
+from foreword.engines.through import through
+from foreword.log import configure
+from foreword.metrics import Metrics
+from foreword.port import Port
+from foreword.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+GOODBYE = "Foreword is shutting down before this answer was complete; please try again"
+
+
+def create() -> Router:
+    """What granian calls in its worker: the application by the settings of the environment."""
+    settings = Settings.from_env(os.environ)
+    writer, log_exchange = configure(settings.log)
+    sidecar = Sidecar(settings.core_config())
+    port = Port(sidecar, log_exchange)
+    gateway = Gateway(
+        sidecar,
+        port,
+        Authorizer(settings),
+        max_body_bytes=settings.max_body_mib * 1024 * 1024,
+        body_seconds=settings.body_seconds,
+    )
+    engine = EngineState(kind=settings.engine)
+    watch = Watch(settings, through(gateway.fetch), sidecar, engine)
+
+    def stats() -> Mapping[str, int]:
+        return {**sidecar.stats(), "log_lines_dropped_total|": writer.dropped}
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: object) -> AsyncIterator[None]:
+        loop = asyncio.get_running_loop()
+        port.start(loop)
+        close_after_drain(loop, sidecar, settings.drain_seconds)
+        watching = loop.create_task(watch.run())
+        logger.info(
+            "foreword %s serves %s:%d for %s", __version__, settings.host, settings.port, settings.upstream
+        )
+        try:
+            yield
+        finally:
+            watching.cancel()
+            sidecar.close(GOODBYE)
+            port.stop()
+            writer.close()
+
+    control = Control(engine, Metrics(stats, engine), streams=lambda: len(port))
+    return Router(
+        [*control.routes(), *hot_routes(gateway)],
+        redirect_slashes=False,
+        default=not_found,
+        lifespan=lifespan,
+    )
+
+
+def hot_routes(gateway: Gateway) -> list[BaseRoute]:
+    """The routes that go to the engine. First match counts."""
+
+    def endpoint(route: str, dialect: str = "openai") -> Endpoint:
+        return Endpoint(gateway, route, dialect)
+
+    def post(path: str, route: str, dialect: str = "openai") -> Route:
+        return Route(path, ByMethod({"POST": endpoint(route, dialect)}, dialect))
+
+    return [
+        post("/v1/messages", "messages", "messages"),
+        post("/v1/messages/count_tokens", "count_tokens", "messages"),
+        post("/v1/chat/completions", "chat"),
+        post("/v1/completions", "completions"),
+        post("/v1/responses", "responses"),
+        Route("/v1/models", ByMethod({"GET": endpoint("models"), "HEAD": endpoint("models")}, "openai")),
+        Route("/v1/v1/{rest:path}", not_found),
+        Route("/v1/messages/{rest:path}", endpoint("other", "messages")),
+        *(
+            Route(path, endpoint("other"))
+            for path in (
+                "/v1/{rest:path}",
+                "/tokenize",
+                "/detokenize",
+                "/version",
+                "/slots",
+                "/slots/{rest:path}",
+            )
+        ),
+    ]
+
+
+class ByMethod:
+    """One path's endpoints; another method gets 405 in the path's dialect."""
+
+    def __init__(self, endpoints: Mapping[str, Endpoint], dialect: str) -> None:
+        self._endpoints = endpoints
+        self._dialect = dialect
+        self._allow = ", ".join(sorted(endpoints))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method = scope["method"]
+        endpoint = self._endpoints.get(method)
+        if endpoint is not None:
+            await endpoint(scope, receive, send)
+            return
+        message = f"{scope['path']} takes {self._allow}, not {method}"
+        allow = (b"allow", self._allow.encode())
+        await send_fault(
+            _with_header(send, allow), self._dialect, "method_not_allowed", message, new_request_id()
+        )
+
+
+class NotFound:
+    """404 in the dialect that the path speaks of."""
+
+    async def __call__(self, scope: Scope, _: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        path = scope["path"]
+        message = f"Foreword has no {path}"
+        if repaired := repair(path):
+            message += f"; with a base URL that ends before /v1 it would be {repaired}"
+        dialect = "messages" if "/messages" in path else "openai"
+        await send_fault(send, dialect, "not_found", message, new_request_id())
+
+
+not_found = NotFound()
+
+
+def repair(path: str) -> str | None:
+    """What a path was meant to be that a wrong base URL has doubled: //v1/..., /v1/v1/..., /v1//v1/...
+
+    None when there is nothing to repair.
+    """
+    parts = [part for part in path.split("/") if part]
+    while parts[:2] == ["v1", "v1"]:
+        del parts[0]
+    repaired = "/" + "/".join(parts)
+    return repaired if parts[:1] == ["v1"] and repaired != path.rstrip("/") else None
+
+
+def _with_header(send: Send, header: tuple[bytes, bytes]) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], header]
+        await send(message)
+
+    return sending
+
+
+def close_after_drain(loop: asyncio.AbstractEventLoop, sidecar: Sidecar, seconds: float) -> None:
+    """On SIGTERM, lets running exchanges go on for ``seconds``, then ends them with an error event.
+
+    granian tells the application of its stop only when no exchange runs any more, and kills what runs too long. Both of
+    its signals mean the same to it; so this takes SIGTERM and passes it on as SIGINT.
+    """
+
+    def drain() -> None:
+        loop.call_later(seconds, sidecar.close, GOODBYE)
+        signal.raise_signal(signal.SIGINT)
+
+    loop.add_signal_handler(signal.SIGTERM, drain)

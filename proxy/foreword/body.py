@@ -1,0 +1,61 @@
+"""Collecting a request body: bounded in size and in time without progress."""
+
+import asyncio
+from dataclasses import dataclass
+
+from foreword._core import Body
+from foreword.asgi import Receive, Scope
+
+#: Room made at once for a body that states its length; a lie costs no more than this.
+_PRESIZE_AT_MOST = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class BodyRefused(Exception):
+    """The body did not come whole: ``kind`` is a fault of ``_core.fault``, ``message`` its sentence."""
+
+    kind: str
+    message: str
+
+
+class ClientLeft(Exception):
+    """The client closed its connection before its body was complete."""
+
+
+async def collect(scope: Scope, receive: Receive, limit: int, seconds: float) -> Body:
+    """Reads the whole body into Rust.
+
+    ``limit`` is in bytes as sent; ``seconds`` is how long the client may pause.
+
+    Raises BodyRefused (too large, too slow) and ClientLeft.
+    """
+    stated = _content_length(scope)
+    if stated > limit:
+        raise _too_large(limit)
+    body = Body(min(stated, _PRESIZE_AT_MOST))
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(seconds) as clock:
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientLeft
+                chunk = message.get("body", b"")
+                if chunk and body.push(chunk) > limit:
+                    raise _too_large(limit)
+                if not message.get("more_body", False):
+                    return body
+                clock.reschedule(loop.time() + seconds)
+    except TimeoutError:
+        raise BodyRefused("slow_body", f"no byte of the request body came for {seconds:g} seconds") from None
+
+
+def _too_large(limit: int) -> BodyRefused:
+    return BodyRefused("too_large", f"the request body exceeds {limit} bytes (FOREWORD_MAX_BODY_MIB)")
+
+
+def _content_length(scope: Scope) -> int:
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit():
+            return int(value)
+    return 0

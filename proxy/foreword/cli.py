@@ -1,0 +1,87 @@
+"""The command line. Each command imports what it needs when it runs, so that ``--help`` is quick."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from foreword import __version__
+from foreword.settings import Settings, SettingsError, as_help, as_markdown, unknown_names
+
+USAGE_ERROR = 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command. Returns the exit status: 0 good, 1 a finding or failure, 2 wrong usage."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    # These two have parsers of their own, in modules that only they need.
+    match arguments[:1]:
+        case ["engine"]:
+            from foreword.standin import main as standin
+
+            return standin(arguments[1:])
+        case ["demo"]:
+            from foreword.demo import main as demo
+
+            return demo(arguments[1:])
+    options = _parser().parse_args(arguments)
+    if options.command == "settings":
+        sys.stdout.write(as_markdown() if options.markdown else as_help() + "\n")
+        return 0
+    settings = _settings()
+    if options.command == "check":
+        from foreword.check import run
+
+        return run(settings, machine=options.json, show=print)
+    from foreword.serve import serve
+
+    return serve(settings)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="foreword",
+        description="A sidecar for one LLM inference engine that keeps the head of every prompt the same.",
+    )
+    parser.add_argument("--version", action="version", version=f"foreword {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands.add_parser(
+        "serve",
+        help="run the sidecar",
+        description="Runs the sidecar in front of the engine at FOREWORD_UPSTREAM, until SIGTERM.",
+        epilog=as_help(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands.add_parser(
+        "engine", help="run the stand-in engine: vLLM's or Strata's behaviour without a GPU", add_help=False
+    )
+    commands.add_parser(
+        "demo", help="show the main job on this machine: no GPU, no configuration", add_help=False
+    )
+    check = commands.add_parser(
+        "check",
+        help="ask the configured engine what it can do",
+        description="A preflight: asks the engine at FOREWORD_UPSTREAM what it is, what its template does and whether"
+        " it reports cached tokens. Sends it two short chats. Exit status 0: good; 1: a finding; 2: wrong usage.",
+    )
+    check.add_argument("--json", action="store_true", help="for machines")
+    settings = commands.add_parser("settings", help="show the settings and their defaults")
+    settings.add_argument("--markdown", action="store_true", help="as docs/settings.md")
+    return parser
+
+
+def _settings() -> Settings:
+    """The settings of this process; wrong ones end it."""
+    for warning in unknown_names(os.environ):
+        print(f"foreword: warning: {warning}", file=sys.stderr)
+    try:
+        return Settings.from_env(os.environ)
+    except SettingsError as error:
+        _refuse(error)
+
+
+def _refuse(error: SettingsError) -> NoReturn:
+    for fault in error.faults:
+        print(f"foreword: {fault}", file=sys.stderr)
+    raise SystemExit(USAGE_ERROR)

@@ -1,0 +1,136 @@
+"""The completion port's Python side: what Rust has ready goes to the clients, one call for all exchanges.
+
+Nothing here runs per event but ``send``. A ``send`` that is done at once (granian's queue has room) costs no task;
+one that must wait becomes a task, and until it is done the exchange's bytes stay in Rust.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Generator
+from typing import Any, Protocol
+
+from foreword._core import Sidecar
+from foreword.asgi import Head, Message, Send
+
+_log = logging.getLogger(__name__)
+
+
+class Delivery(Protocol):
+    """Takes what an exchange has ready."""
+
+    def take(self, head: Head | None, data: bytes, record: bytes | None) -> None: ...
+
+
+class Port:
+    """Watches the sidecar's descriptor and hands out what is ready."""
+
+    def __init__(self, sidecar: Sidecar, on_record: Callable[[bytes], None]) -> None:
+        self._sidecar = sidecar
+        self._on_record = on_record
+        self._deliveries: dict[int, Delivery] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begins to watch on ``loop``; once."""
+        self._loop = loop
+        loop.add_reader(self._sidecar.fileno(), self._drain)
+
+    def stop(self) -> None:
+        """Ends the watch."""
+        if self._loop is not None:
+            self._loop.remove_reader(self._sidecar.fileno())
+            self._loop = None
+
+    def attach(self, token: int, delivery: Delivery) -> None:
+        """What comes for ``token`` goes to ``delivery``. To be called on the loop right after ``open``."""
+        self._deliveries[token] = delivery
+
+    def __len__(self) -> int:
+        """Exchanges that run."""
+        return len(self._deliveries)
+
+    def _drain(self) -> None:
+        deliveries = self._deliveries
+        for token, head, data, record in self._sidecar.drain():
+            delivery = deliveries[token]
+            if record is not None:
+                del deliveries[token]
+                self._on_record(record)
+            try:
+                delivery.take(head, data, record)
+            except Exception:
+                _log.exception("a delivery failed")
+                self._sidecar.cancel(token)
+
+
+class AsgiDelivery:
+    """Sends an exchange's answer to its client as it comes."""
+
+    __slots__ = ("_loop", "_send", "_sidecar", "_task", "_waiting", "done", "token")
+
+    def __init__(self, sidecar: Sidecar, send: Send, loop: asyncio.AbstractEventLoop) -> None:
+        self._sidecar = sidecar
+        self._send = send
+        self._loop = loop
+        self._waiting: list[Message] = []
+        self._task: asyncio.Task[None] | None = None
+        self.token = 0
+        self.done: asyncio.Future[None] = loop.create_future()
+
+    def take(self, head: Head | None, data: bytes, record: bytes | None) -> None:
+        if head is not None:
+            self._put({"type": "http.response.start", "status": head[0], "headers": head[1]})
+        if record is not None:
+            self._put({"type": "http.response.body", "body": data, "more_body": False})
+            if self._task is None:
+                self._finish()
+        elif data:
+            self._put({"type": "http.response.body", "body": data, "more_body": True})
+
+    def _put(self, message: Message) -> None:
+        if self._task is not None:
+            self._waiting.append(message)
+            return
+        step = self._send(message).__await__()
+        try:
+            blocker = next(step)
+        except StopIteration:
+            return
+        self._sidecar.hold(self.token)
+        self._task = self._loop.create_task(self._resume(step, blocker))
+
+    async def _resume(self, step: Generator[Any, Any, None], blocker: object) -> None:
+        """Finishes a ``send`` that had to wait, then what came meanwhile."""
+        last = False
+        try:
+            await _Begun(step, blocker)
+            while self._waiting:
+                message = self._waiting.pop(0)
+                last = message.get("more_body") is False
+                await self._send(message)
+        except Exception:
+            _log.exception("a send failed")
+            self._sidecar.cancel(self.token)
+        self._task = None
+        if last:
+            self._finish()
+        else:
+            self._sidecar.release(self.token)
+
+    def _finish(self) -> None:
+        if not self.done.done():
+            self.done.set_result(None)
+
+
+class _Begun:
+    """An awaitable whose first step was taken outside a task."""
+
+    __slots__ = ("_blocker", "_step")
+
+    def __init__(self, step: Generator[Any, Any, None], blocker: object) -> None:
+        self._step = step
+        self._blocker = blocker
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        yield self._blocker
+        yield from self._step

@@ -1,0 +1,49 @@
+"""Starts granian with the application in one worker."""
+
+import math
+import resource
+
+from granian import Granian
+from granian.constants import HTTPModes, Interfaces, Loops
+from granian.log import LogLevels
+
+from foreword.log import granian_config
+from foreword.settings import Settings
+
+CONNECTIONS = 16_384
+"""Open connections that are served at a time. granian's own default leaves number 1025 hanging without a word."""
+
+FAREWELL_SECONDS = 3
+"""Between the end of the drain, when running exchanges get their error events, and the end of the process."""
+
+
+def serve(settings: Settings) -> int:
+    """Serves until SIGTERM or SIGINT. The settings are read again, from the same environment, in the worker."""
+    raise_open_files()
+    server = Granian(
+        "foreword.app:create",
+        address=settings.host,
+        port=settings.port,
+        interface=Interfaces.ASGI,
+        factory=True,
+        # One worker: the core has threads of its own, and its counters and connections live in one process.
+        workers=1,
+        loop=Loops.uvloop,
+        http=HTTPModes.auto,
+        websockets=False,
+        backlog=CONNECTIONS,
+        backpressure=CONNECTIONS,
+        log_level=LogLevels.warning,
+        log_dictconfig=granian_config(settings.log),
+        log_access=False,
+        workers_kill_timeout=math.ceil(settings.drain_seconds) + FAREWELL_SECONDS,
+    )
+    server.serve()
+    return 0
+
+
+def raise_open_files() -> None:
+    """Lifts the soft limit of open files to the hard one: each stream takes two."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

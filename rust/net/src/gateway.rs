@@ -1,0 +1,225 @@
+//! The sidecar's engine room: the network thread, the settings that exchanges see, and the exchanges that run.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use foreword_core::error::Fault;
+use foreword_core::profile::{Engine, LateSystem, Profile};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::{Notify, watch};
+
+use crate::exchange::Opening;
+use crate::outbox::{Outbox, Port, Ready, locked};
+use crate::pipeline;
+use crate::stats::Stats;
+use crate::upstream::Upstream;
+
+/// Threads that scan, splice and translate large bodies.
+const PREPARING_THREADS: usize = 2;
+
+/// What the network half must know at its start.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The engine's URL: http, https or unix:.
+    pub upstream: String,
+    /// What core decides by.
+    pub profile: Profile,
+    /// Limits of time and size.
+    pub limits: Limits,
+}
+
+/// Limits of time and size.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connecting to the engine.
+    pub connect: Duration,
+    /// Between bytes of a stream.
+    pub idle: Duration,
+    /// A whole answer that is no stream.
+    pub answer: Duration,
+    /// Silence after which an Anthropic stream gets a ping.
+    pub ping: Duration,
+    /// Silence of the engine after which a stream's head goes out; none: never.
+    pub early_head: Option<Duration>,
+    /// Decoded size of a request body in bytes.
+    pub body_bytes: usize,
+}
+
+/// What all exchanges share.
+pub(crate) struct Shared {
+    pub(crate) upstream: Upstream,
+    pub(crate) limits: Limits,
+    pub(crate) stats: Stats,
+    /// Told to every exchange that still runs when the sidecar must go.
+    pub(crate) closing: watch::Receiver<Option<Fault>>,
+    profile: Mutex<Arc<Profile>>,
+    running: Mutex<HashMap<u64, Running>>,
+}
+
+struct Running {
+    outbox: Arc<Outbox>,
+    left: Arc<Notify>,
+}
+
+impl Shared {
+    pub(crate) fn profile(&self) -> Arc<Profile> {
+        Arc::clone(&locked(&self.profile))
+    }
+
+    /// Changes what later exchanges see.
+    pub(crate) fn learn(&self, change: impl FnOnce(&mut Profile)) {
+        let mut profile = locked(&self.profile);
+        let mut changed = Profile::clone(&profile);
+        change(&mut changed);
+        *profile = Arc::new(changed);
+    }
+}
+
+/// The network thread and everything on it. Dropping it stops the thread and closes every connection.
+pub struct Gateway {
+    shared: Arc<Shared>,
+    port: Port,
+    handle: Handle,
+    close: watch::Sender<Option<Fault>>,
+    next_token: u64,
+    stop: Arc<Notify>,
+}
+
+impl Gateway {
+    /// Starts the network thread.
+    ///
+    /// # Errors
+    /// One sentence: a URL that cannot be used, or a system without threads or descriptors to spare.
+    pub fn start(config: Config) -> Result<Self, String> {
+        let (close, closing) = watch::channel(None);
+        let mut profile = config.profile;
+        let upstream = Upstream::new(&config.upstream, config.limits.connect)?;
+        profile.anthropic_upstream = upstream.host().ends_with("anthropic.com");
+        let shared = Arc::new(Shared {
+            upstream,
+            limits: config.limits,
+            stats: Stats::default(),
+            closing,
+            profile: Mutex::new(Arc::new(profile)),
+            running: Mutex::default(),
+        });
+        let port = Port::new().map_err(|error| format!("no completion port: {error}"))?;
+        let stop = Arc::new(Notify::new());
+        let handle = spawn_network(port.clone(), Arc::clone(&stop))
+            .map_err(|error| format!("no network thread: {error}"))?;
+        Ok(Self { shared, port, handle, close, next_token: 0, stop })
+    }
+
+    /// Begins one exchange and returns its token.
+    pub fn open(&mut self, opening: Opening) -> u64 {
+        self.next_token += 1;
+        let token = self.next_token;
+        let outbox = Outbox::new(token, self.port.clone());
+        let left = Arc::new(Notify::new());
+        let running = Running { outbox: Arc::clone(&outbox), left: Arc::clone(&left) };
+        locked(&self.shared.running).insert(token, running);
+        self.shared.stats.opened();
+        self.handle.spawn(pipeline::run(Arc::clone(&self.shared), opening, outbox, left));
+        token
+    }
+
+    /// The client of this exchange left: its connection to the engine is closed at once.
+    pub fn cancel(&self, token: u64) {
+        self.with(token, |running| {
+            running.left.notify_one();
+            // What is still here will not be read; a producer that waits for room must see that it is over.
+            running.outbox.release();
+        });
+    }
+
+    /// The client of this exchange does not read at present.
+    pub fn hold(&self, token: u64) {
+        self.with(token, |running| running.outbox.hold());
+    }
+
+    /// It reads again.
+    pub fn release(&self, token: u64) {
+        self.with(token, |running| running.outbox.release());
+    }
+
+    /// Takes all that is ready, one call of `take` an exchange.
+    pub fn drain<T>(&self, mut take: impl FnMut(u64, &Ready) -> T) -> Vec<T> {
+        let mut over = Vec::new();
+        let taken = self.port.drain(|token, ready| {
+            if ready.record.is_some() {
+                over.push(token);
+            }
+            take(token, ready)
+        });
+        if !over.is_empty() {
+            let mut running = locked(&self.shared.running);
+            for token in over {
+                running.remove(&token);
+            }
+        }
+        taken
+    }
+
+    /// The descriptor that becomes readable when [`Gateway::drain`] has something.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.port.fd()
+    }
+
+    /// What was learnt of the engine; `None` keeps what is known.
+    pub fn update(&self, engine: Option<Engine>, models: Option<Vec<String>>, late_system: Option<LateSystem>) {
+        self.shared.learn(|profile| {
+            if engine.is_some_and(|engine| engine != profile.engine) {
+                // Another engine may take what the last one refused.
+                profile.stream_options = true;
+            }
+            profile.engine = engine.unwrap_or(profile.engine);
+            profile.late_system = late_system.unwrap_or(profile.late_system);
+            if let Some(models) = models {
+                profile.models = models;
+            }
+        });
+    }
+
+    /// All counters, by name.
+    pub fn stats(&self) -> BTreeMap<String, u64> {
+        self.shared.stats.snapshot()
+    }
+
+    /// Ends every exchange that still runs with `fault`, told in its dialect.
+    pub fn close(&self, fault: Fault) {
+        self.close.send_replace(Some(fault));
+    }
+
+    fn with(&self, token: u64, act: impl FnOnce(&Running)) {
+        if let Some(running) = locked(&self.shared.running).get(&token) {
+            act(running);
+        }
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.stop.notify_one();
+    }
+}
+
+/// Starts the thread with the runtime, and the notifier on it.
+fn spawn_network(port: Port, stop: Arc<Notify>) -> io::Result<Handle> {
+    let runtime: Runtime =
+        Builder::new_current_thread().enable_all().max_blocking_threads(PREPARING_THREADS).build()?;
+    let handle = runtime.handle().clone();
+    std::thread::Builder::new().name("foreword-net".into()).spawn(move || {
+        runtime.block_on(async {
+            tokio::select! {
+                () = port.notify() => (),
+                () = stop.notified() => (),
+            }
+        });
+        // Bodies under preparation are small work; nothing else may delay the end of the process.
+        runtime.shutdown_background();
+    })?;
+    Ok(handle)
+}

@@ -1,0 +1,595 @@
+//! One exchange from its opening to its record: prepare, send, read, finish.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use foreword_core::answer::{Reader, Refused};
+use foreword_core::encoding;
+use foreword_core::error::{Dialect, Fault};
+use foreword_core::profile::Profile;
+use foreword_core::request::{self, Ids, Notes, Prepared, Request, Route};
+use http_body_util::{BodyExt, Limited};
+use hyper::Method;
+use hyper::body::Incoming;
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use tokio::sync::Notify;
+use tokio::time::{Instant, Sleep};
+
+use crate::exchange::{Head, Opening};
+use crate::gateway::Shared;
+use crate::outbox::Outbox;
+use crate::record::Record;
+use crate::upstream::{Answer, Call, Failure, Lease};
+
+/// Bodies up to this size are prepared on the network thread: handing over would cost more.
+const PREPARE_HERE: usize = 64 * 1024;
+
+/// The largest answer that is collected before it is passed on.
+const WHOLE_ANSWER: usize = 256 * 1024 * 1024;
+
+/// How long a stated end may take to become the body's end, so that the connection can be used again.
+const TRAILER: Duration = Duration::from_millis(500);
+
+/// Runs one exchange. Whatever happens, the outbox gets its record in the end.
+pub(crate) async fn run(shared: Arc<Shared>, opening: Opening, outbox: Arc<Outbox>, left: Arc<Notify>) {
+    let record = Record::new(opening.route, opening.request_id.clone(), opening.body.len());
+    let dialect = if matches!(opening.route, Route::Messages | Route::CountTokens) || speaks_anthropic(&opening) {
+        Dialect::Messages
+    } else {
+        Dialect::OpenAi
+    };
+    let mut closing = shared.closing.clone();
+    let mut exchange =
+        Exchange { shared: &shared, outbox: &outbox, record, reader: None, dialect, head_sent: false, out: Vec::new() };
+    let outcome = tokio::select! {
+        biased;
+        () = left.notified() => None,
+        fault = closed(&mut closing) => Some(Err(fault)),
+        outcome = caught(exchange.answer(opening)) => Some(outcome.unwrap_or_else(|| Err(Fault::internal()))),
+    };
+    match outcome {
+        None => exchange.record.left = true,
+        Some(Ok(())) => (),
+        Some(Err(fault)) => {
+            // A client that neither reads nor leaves must not keep the exchange.
+            tokio::select! {
+                biased;
+                () = left.notified() => exchange.record.left = true,
+                told = caught(exchange.tell(fault)) => drop(told),
+            }
+        }
+    }
+    let Exchange { mut record, reader, .. } = exchange;
+    if let Some(reader) = &reader {
+        record.summary = reader.summary().clone();
+    }
+    shared.stats.closed(&record);
+    outbox.end(record.to_json());
+}
+
+/// Polls `future`; `None` if it panics.
+async fn caught<T>(future: impl Future<Output = T>) -> Option<T> {
+    let mut future = Box::pin(future);
+    std::future::poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+        Ok(poll) => poll.map(Some),
+        Err(_) => std::task::Poll::Ready(None),
+    })
+    .await
+}
+
+async fn closed(closing: &mut tokio::sync::watch::Receiver<Option<Fault>>) -> Fault {
+    loop {
+        if let Some(fault) = closing.borrow_and_update().clone() {
+            return fault;
+        }
+        if closing.changed().await.is_err() {
+            // The gateway is gone, and with it this thread.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+fn speaks_anthropic(opening: &Opening) -> bool {
+    opening.header("anthropic-version").is_some()
+}
+
+struct Exchange<'a> {
+    shared: &'a Shared,
+    outbox: &'a Arc<Outbox>,
+    record: Record,
+    reader: Option<Reader>,
+    dialect: Dialect,
+    head_sent: bool,
+    /// Bytes for the client that were written and not yet put into the outbox.
+    out: Vec<u8>,
+}
+
+impl Exchange<'_> {
+    async fn answer(&mut self, opening: Opening) -> Result<(), Fault> {
+        let profile = self.shared.profile();
+        let prepared = self.prepare(&opening, Arc::clone(&profile)).await?;
+        let (call, mut reader) = self.take_in(&opening, prepared)?;
+        let mut answer = self.send(&call, &mut reader).await?;
+        let status = answer.response.status().as_u16();
+        if (200..300).contains(&status) {
+            return self.read(answer, reader).await;
+        }
+        let mut refusal = self.refusal(&mut answer).await?;
+        if reader.refused_stream_options(status, &refusal.decoded) {
+            self.shared.learn(|profile| profile.stream_options = false);
+            let prepared = self.prepare(&opening, self.shared.profile()).await?;
+            let (call, again) = self.take_in(&opening, prepared)?;
+            reader = again;
+            answer = self.send(&call, &mut reader).await?;
+            if answer.response.status().is_success() {
+                return self.read(answer, reader).await;
+            }
+            refusal = self.refusal(&mut answer).await?;
+        }
+        self.refuse(answer, refusal, reader).await
+    }
+
+    /// Decodes, scans, normalises and translates: on this thread if that is quick, else beside it.
+    async fn prepare(&mut self, opening: &Opening, profile: Arc<Profile>) -> Result<Prepared, Fault> {
+        let encoding = opening.header("content-encoding").unwrap_or("identity").to_owned();
+        let limit = self.shared.limits.body_bytes;
+        let ids = Ids { seed: random() };
+        let request = Request { route: opening.route, body: opening.body.clone(), anthropic: speaks_anthropic(opening) };
+        let here = request.body.len() <= PREPARE_HERE && encoding == "identity";
+        let work = move || {
+            let mut request = request;
+            if request.route != Route::Other {
+                request.body = encoding::decode(&encoding, request.body, limit)?;
+            }
+            request::prepare(request, &profile, ids)
+        };
+        let prepared = if here {
+            work()
+        } else {
+            tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(Fault::internal()))
+        }?;
+        self.record.prepared();
+        Ok(prepared)
+    }
+
+    /// Notes what was prepared and makes the call upstream of it.
+    fn take_in(&mut self, opening: &Opening, prepared: Prepared) -> Result<(Call, Reader), Fault> {
+        self.record.body_bytes.1 = prepared.body.len();
+        self.record.model = prepared.model;
+        self.record.stream = prepared.stream;
+        self.record.notes = Some(prepared.notes);
+        self.dialect = prepared.reader.dialect();
+        let target = prepared.path.map_or_else(|| opening.target.clone(), str::to_owned);
+        let translated = prepared.path.is_some();
+        let call = Call {
+            method: Method::from_bytes(opening.method.as_bytes()).map_err(|_| Fault::invalid("unknown HTTP method"))?,
+            target,
+            headers: upstream_headers(opening, translated),
+            body: prepared.body.into_parts(),
+        };
+        Ok((call, prepared.reader))
+    }
+
+    /// Sends the request and waits for the answer's head; a stream's own head may go out meanwhile.
+    async fn send(&mut self, call: &Call, reader: &mut Reader) -> Result<Answer, Fault> {
+        let limits = self.shared.limits;
+        let stream = self.record.stream;
+        let within = if stream { limits.idle } else { limits.answer };
+        let early = limits.early_head.filter(|_| stream);
+        let mut silence = Silence::new(within, early);
+        let sending = self.shared.upstream.send(call);
+        tokio::pin!(sending);
+        loop {
+            let due = tokio::select! {
+                biased;
+                answer = &mut sending => {
+                    let answer = answer.map_err(|failure| self.unreached(&failure))?;
+                    self.record.retried |= answer.retried;
+                    return Ok(answer);
+                }
+                due = silence.next() => due,
+            };
+            match due {
+                Due::Limit => return Err(Fault::timeout(within.as_secs())),
+                Due::Ping => {
+                    self.ping(reader, None).await;
+                    silence.ping_in(limits.ping);
+                }
+            }
+        }
+    }
+
+    fn unreached(&self, failure: &Failure) -> Fault {
+        match failure {
+            Failure::Connect(error) => Fault::unreachable(&error.to_string()),
+            Failure::ConnectTimeout => Fault::unreachable("no connection in time"),
+            Failure::Broken(error) => Fault::broken(&error.to_string()),
+        }
+    }
+
+    /// Reads a successful answer.
+    async fn read(&mut self, answer: Answer, reader: Reader) -> Result<(), Fault> {
+        let Answer { response, lease, .. } = answer;
+        let (head, body) = response.into_parts();
+        let streamed = media_type(&head.headers) == "text/event-stream";
+        let reader = self.reader.insert(reader);
+        let relayed = !reader.translates();
+        let encoded = head.headers.get("content-encoding").is_some_and(|coding| coding != "identity");
+        if streamed && !encoded && self.record.stream {
+            let sent = relayed.then_some(&head.headers);
+            return self.stream(sent, body, lease).await;
+        }
+        let whole = self.collect(body, lease).await?;
+        let status = head.status.as_u16();
+        if relayed && (encoded || self.record.route == Route::Other) {
+            // Not ours to read: bytes and content-encoding stay together as they came.
+            return self.pass(status, &head.headers, whole).await;
+        }
+        let whole = decoded(&head.headers, whole)?;
+        let Some(reader) = &mut self.reader else { return Err(Fault::internal()) };
+        if self.record.stream && !relayed {
+            return Err(Fault::broken("the engine answered a stream request with something else"));
+        }
+        let whole = reader.whole(&whole)?;
+        if reader.estimated() {
+            self.note("tokens=estimated");
+        }
+        if relayed {
+            self.pass(status, &head.headers, whole).await
+        } else {
+            self.reply(status, whole).await
+        }
+    }
+
+    /// Reads a stream, event by event as it comes.
+    async fn stream(&mut self, sent: Option<&HeaderMap>, mut body: Incoming, lease: Lease) -> Result<(), Fault> {
+        let limits = self.shared.limits;
+        let mut silence = Silence::new(limits.idle, Some(limits.ping));
+        loop {
+            let Some(reader) = &mut self.reader else { return Err(Fault::internal()) };
+            let frame = tokio::select! {
+                biased;
+                frame = body.frame() => frame,
+                due = silence.next() => {
+                    if let Due::Limit = due {
+                        return Err(Fault::timeout(limits.idle.as_secs()));
+                    }
+                    let Some(mut reader) = self.reader.take() else { return Err(Fault::internal()) };
+                    self.ping(&mut reader, sent).await;
+                    self.reader = Some(reader);
+                    silence.ping_in(limits.ping);
+                    continue;
+                }
+            };
+            let cut = match frame {
+                Some(Ok(frame)) => {
+                    let Ok(data) = frame.into_data() else { continue };
+                    silence.heard();
+                    let outcome = reader.feed(&data, &mut self.out);
+                    let done = reader.done();
+                    if !self.out.is_empty() {
+                        silence.ping_in(limits.ping);
+                        self.flush(sent).await;
+                    }
+                    outcome?;
+                    if !done {
+                        continue;
+                    }
+                    None
+                }
+                Some(Err(error)) => Some(Fault::broken(&error.to_string())),
+                None => None,
+            };
+            let whole = cut.is_none();
+            let Some(reader) = &mut self.reader else { return Err(Fault::internal()) };
+            let outcome = reader.end(cut, &mut self.out);
+            self.flush(sent).await;
+            outcome?;
+            if !self.head_sent {
+                self.start(sent);
+            }
+            if whole {
+                finish(body, lease);
+            }
+            return Ok(());
+        }
+    }
+
+    /// Breaks a silence: the head of a stream if it has not gone out, and what the dialect says in silence.
+    async fn ping(&mut self, reader: &mut Reader, sent: Option<&HeaderMap>) {
+        reader.ping(&mut self.out);
+        if self.out.is_empty() && !self.head_sent {
+            self.start(sent);
+        }
+        self.flush(sent).await;
+    }
+
+    /// Puts what was written into the outbox, behind the head.
+    async fn flush(&mut self, sent: Option<&HeaderMap>) {
+        if self.out.is_empty() {
+            return;
+        }
+        if !self.head_sent {
+            self.start(sent);
+        }
+        self.record.first_byte();
+        self.record.answer_bytes += self.out.len();
+        self.outbox.body(&self.out).await;
+        self.out.clear();
+    }
+
+    /// Sends a stream's head: the engine's for a relayed one.
+    fn start(&mut self, sent: Option<&HeaderMap>) {
+        let mut headers = sent.map(relayed_headers).unwrap_or_default();
+        if sent.is_none() {
+            put(&mut headers, "content-type", "text/event-stream");
+            put(&mut headers, "cache-control", "no-cache");
+        }
+        if !headers.iter().any(|(name, _)| name == "x-accel-buffering") {
+            put(&mut headers, "x-accel-buffering", "no");
+        }
+        self.send_head(200, headers);
+    }
+
+    async fn collect(&mut self, body: Incoming, lease: Lease) -> Result<Bytes, Fault> {
+        let limits = self.shared.limits;
+        let whole = tokio::time::timeout(limits.answer, Limited::new(body, WHOLE_ANSWER).collect())
+            .await
+            .map_err(|_| Fault::timeout(limits.answer.as_secs()))?
+            .map_err(|error| Fault::broken(&error.to_string()))?
+            .to_bytes();
+        lease.give_back();
+        Ok(whole)
+    }
+
+    async fn refusal(&mut self, answer: &mut Answer) -> Result<Refusal, Fault> {
+        let limits = self.shared.limits;
+        let body = Limited::new(answer.response.body_mut(), WHOLE_ANSWER).collect();
+        let raw = match tokio::time::timeout(limits.idle, body).await {
+            Ok(Ok(body)) => body.to_bytes(),
+            // The status is known; what it said besides is lost.
+            _ => Bytes::new(),
+        };
+        let decoded = decoded(answer.response.headers(), raw.clone()).unwrap_or_default();
+        Ok(Refusal { raw, decoded })
+    }
+
+    /// Tells the client of an error status.
+    async fn refuse(&mut self, answer: Answer, refusal: Refusal, reader: Reader) -> Result<(), Fault> {
+        let (head, _) = answer.response.into_parts();
+        answer.lease.give_back();
+        let retry_after = head.headers.get("retry-after").and_then(|value| value.to_str().ok());
+        let reader = self.reader.insert(reader);
+        match reader.refused(head.status.as_u16(), &refusal.decoded, retry_after) {
+            Refused::Fault(fault) => Err(fault),
+            Refused::Answer(body) => {
+                if reader.estimated() {
+                    self.note("tokens=estimated");
+                }
+                self.reply(200, body).await
+            }
+            Refused::Pass if self.head_sent => Err(Fault::broken("the engine refused after a long silence")),
+            Refused::Pass => self.pass(head.status.as_u16(), &head.headers, refusal.raw).await,
+        }
+    }
+
+    /// Sends a whole answer with the engine's own headers.
+    async fn pass(&mut self, status: u16, sent: &HeaderMap, body: Bytes) -> Result<(), Fault> {
+        let mut headers = relayed_headers(sent);
+        headers.retain(|(name, _)| name != "content-length");
+        put(&mut headers, "content-length", &body.len().to_string());
+        self.whole(status, headers, body).await
+    }
+
+    /// Sends a whole JSON answer of Foreword's own making.
+    async fn reply(&mut self, status: u16, body: Bytes) -> Result<(), Fault> {
+        let mut headers = Vec::new();
+        put(&mut headers, "content-type", "application/json");
+        put(&mut headers, "content-length", &body.len().to_string());
+        self.whole(status, headers, body).await
+    }
+
+    async fn whole(&mut self, status: u16, headers: Vec<(Bytes, Bytes)>, body: Bytes) -> Result<(), Fault> {
+        self.send_head(status, headers);
+        self.record.first_byte();
+        self.record.answer_bytes += body.len();
+        self.outbox.body(&body).await;
+        Ok(())
+    }
+
+    /// Tells the client of a fault: with its status if nothing was sent, else as an event of the dialect.
+    async fn tell(&mut self, fault: Fault) {
+        let reader = self.reader.as_mut().filter(|reader| reader.started());
+        self.record.fault = Some(fault.clone());
+        if !self.head_sent {
+            let body = fault.body(self.dialect, &self.record.request_id);
+            let mut headers = Vec::new();
+            put(&mut headers, "content-type", "application/json");
+            put(&mut headers, "content-length", &body.len().to_string());
+            if let Some(seconds) = &fault.retry_after {
+                put(&mut headers, "retry-after", seconds);
+            }
+            // Whatever a reader wrote before it failed belongs to a stream that is not to be.
+            self.out.clear();
+            let _ = self.whole(fault.status, headers, Bytes::from(body)).await;
+            return;
+        }
+        match reader {
+            // A reader that found the fault itself has told it; then this writes nothing.
+            Some(reader) => drop(reader.end(Some(fault), &mut self.out)),
+            None => self.out.extend_from_slice(&fault.event(self.dialect)),
+        }
+        self.flush(None).await;
+    }
+
+    fn send_head(&mut self, status: u16, mut headers: Vec<(Bytes, Bytes)>) {
+        put(&mut headers, "request-id", &self.record.request_id);
+        if let Some(did) = self.record.notes.as_ref().and_then(describe) {
+            put(&mut headers, "x-foreword", &did);
+        }
+        self.record.status = status;
+        self.head_sent = true;
+        self.outbox.head(Head { status, headers });
+    }
+
+    fn note(&mut self, what: &str) {
+        if let Some(notes) = &mut self.record.notes {
+            notes.dropped.push(what.to_owned());
+        }
+    }
+}
+
+/// An error answer's body, as it came and decoded.
+struct Refusal {
+    raw: Bytes,
+    decoded: Bytes,
+}
+
+/// The value of `x-foreword`: `rules=billing-header; dropped=web_search_20250305`.
+fn describe(notes: &Notes) -> Option<String> {
+    let mut parts = Vec::new();
+    if !notes.rules.is_empty() {
+        parts.push(format!("rules={}", notes.rules.join(",")));
+    }
+    if !notes.unknown.is_empty() {
+        parts.push(format!("unknown={}", notes.unknown.join(",")));
+    }
+    let printable = |text: &String| text.bytes().all(|byte| byte.is_ascii_graphic());
+    let dropped: Vec<&str> = notes.dropped.iter().filter(|text| printable(text)).map(String::as_str).collect();
+    if !dropped.is_empty() {
+        parts.push(format!("dropped={}", dropped.join(",")));
+    }
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+/// Reads what is left of a stream whose end was stated, so that its connection can be used again.
+fn finish(mut body: Incoming, lease: Lease) {
+    tokio::spawn(async move {
+        let rest = async { while let Some(Ok(_)) = body.frame().await {} };
+        if tokio::time::timeout(TRAILER, rest).await.is_ok() {
+            lease.give_back();
+        }
+    });
+}
+
+fn decoded(headers: &HeaderMap, body: Bytes) -> Result<Bytes, Fault> {
+    match headers.get("content-encoding").and_then(|coding| coding.to_str().ok()) {
+        None | Some("identity" | "") => Ok(body),
+        Some(coding) => encoding::decode(coding, body, WHOLE_ANSWER)
+            .map_err(|_| Fault::broken("the engine's answer could not be decompressed")),
+    }
+}
+
+fn media_type(headers: &HeaderMap) -> String {
+    let value = headers.get("content-type").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+fn put(headers: &mut Vec<(Bytes, Bytes)>, name: &'static str, value: &str) {
+    headers.push((Bytes::from_static(name.as_bytes()), Bytes::copy_from_slice(value.as_bytes())));
+}
+
+/// Headers that belong to one connection (RFC 9110, 7.6.1) and never cross.
+fn hop_by_hop(name: &str) -> bool {
+    matches!(
+        name,
+        "connection" | "keep-alive" | "proxy-authenticate" | "proxy-authorization" | "proxy-connection" | "te" | "trailer"
+            | "transfer-encoding" | "upgrade"
+    )
+}
+
+/// What of the client's headers goes to the engine.
+fn upstream_headers(opening: &Opening, translated: bool) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(opening.headers.len() + 2);
+    let decoded = opening.route != Route::Other;
+    for (name, value) in &opening.headers {
+        let Ok(text) = std::str::from_utf8(name) else { continue };
+        let ours = matches!(
+            text,
+            "host" | "content-length" | "accept-encoding" | "expect" | "authorization" | "x-api-key"
+        );
+        let decoded = decoded && text == "content-encoding";
+        let foreign = translated && (text.starts_with("anthropic-") || text == "content-type" || text == "accept");
+        if ours || decoded || foreign || hop_by_hop(text) {
+            continue;
+        }
+        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
+            headers.append(name, value);
+        }
+    }
+    // Compressed answers could not be read, and nothing is gained by compressing for a neighbour.
+    headers.insert("accept-encoding", HeaderValue::from_static("identity"));
+    if translated {
+        headers.insert("content-type", HeaderValue::from_static("application/json"));
+    }
+    if let Some(Ok(value)) = opening.authorization.as_ref().map(|value| HeaderValue::from_bytes(value)) {
+        headers.insert("authorization", value);
+    }
+    headers
+}
+
+/// What of the engine's headers goes to the client.
+fn relayed_headers(sent: &HeaderMap) -> Vec<(Bytes, Bytes)> {
+    let kept = sent.iter().filter(|(name, _)| !hop_by_hop(name.as_str()) && !matches!(name.as_str(), "date" | "server"));
+    kept.map(|(name, value)| (Bytes::copy_from_slice(name.as_str().as_bytes()), Bytes::copy_from_slice(value.as_bytes())))
+        .collect()
+}
+
+fn random() -> u128 {
+    let mut seed = [0; 16];
+    // Without a random source ids are still unique by what the engine calls its answers.
+    let _ = getrandom::fill(&mut seed);
+    u128::from_le_bytes(seed)
+}
+
+/// What a silence has come to.
+enum Due {
+    Ping,
+    Limit,
+}
+
+/// Two clocks of a silent engine and one timer for both. Hearing something only moves a clock; the timer is set
+/// anew when it fires, so that an event costs no timer.
+struct Silence {
+    within: Duration,
+    limit: Instant,
+    ping: Option<Instant>,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl Silence {
+    fn new(within: Duration, ping: Option<Duration>) -> Self {
+        let now = Instant::now();
+        let ping = ping.map(|ping| now + ping);
+        let limit = now + within;
+        Self { within, limit, ping, timer: Box::pin(tokio::time::sleep_until(ping.map_or(limit, |ping| ping.min(limit)))) }
+    }
+
+    /// The engine said something.
+    fn heard(&mut self) {
+        self.limit = Instant::now() + self.within;
+    }
+
+    /// The client heard something: the next ping is `after` away.
+    fn ping_in(&mut self, after: Duration) {
+        self.ping = Some(Instant::now() + after);
+    }
+
+    async fn next(&mut self) -> Due {
+        loop {
+            self.timer.as_mut().await;
+            let now = Instant::now();
+            if now >= self.limit {
+                return Due::Limit;
+            }
+            if self.ping.is_some_and(|ping| now >= ping) {
+                return Due::Ping;
+            }
+            let next = self.ping.map_or(self.limit, |ping| ping.min(self.limit));
+            self.timer.as_mut().reset(next);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The completion port as Python sees it: one descriptor to watch, one call that takes all that is ready.
+
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use bytes::Bytes;
+use foreword_core::error::Fault;
+use foreword_core::profile::{Engine, LateSystem, MessagesMode, ModelMap, Profile, UsageMode};
+use foreword_core::request::Route;
+use foreword_net::gateway::Limits;
+use foreword_net::{Config, Gateway, Opening};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use crate::body::Body;
+
+/// One header: name and value.
+pub(crate) type PyHead<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>);
+
+/// (token, (status, headers), body bytes, record)
+type Item<'py> =
+    (u64, Option<(u16, Vec<PyHead<'py>>)>, Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>);
+
+/// The upstream client, its thread and the completion port.
+#[pyclass]
+pub(crate) struct Sidecar {
+    gateway: Gateway,
+}
+
+#[pymethods]
+impl Sidecar {
+    /// Starts the network thread. Raises `ValueError` for a setting that cannot be used.
+    #[new]
+    fn new(config: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let gateway = Gateway::start(read_config(config)?).map_err(PyValueError::new_err)?;
+        Ok(Self { gateway })
+    }
+
+    fn fileno(&self) -> i32 {
+        self.gateway.fd().as_raw_fd()
+    }
+
+    /// Everything that is ready. The network thread never waits for the GIL: it only meets short locks.
+    fn drain<'py>(&self, py: Python<'py>) -> Vec<Item<'py>> {
+        self.gateway.drain(|token, ready| {
+            let head = ready.head.as_ref().map(|head| {
+                let headers = head.headers.iter().map(|(name, value)| (name.as_ref(), value.as_ref()));
+                (head.status, py_headers(py, headers))
+            });
+            let record = ready.record.as_ref().map(|record| PyBytes::new(py, record));
+            (token, head, PyBytes::new(py, &ready.body), record)
+        })
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    #[pyo3(signature = (route, method, target, headers, body, request_id, authorization))]
+    fn open(
+        &mut self,
+        route: &str,
+        method: &str,
+        target: &[u8],
+        headers: Vec<(Vec<u8>, Vec<u8>)>,
+        body: Option<PyRefMut<'_, Body>>,
+        request_id: &str,
+        authorization: Option<Vec<u8>>,
+    ) -> PyResult<u64> {
+        let opening = Opening {
+            route: named(ROUTES, "route", route)?,
+            method: method.to_owned(),
+            target: String::from_utf8_lossy(target).into_owned(),
+            headers: headers.into_iter().map(|(name, value)| (Bytes::from(name), Bytes::from(value))).collect(),
+            body: body.map(|mut body| body.take()).unwrap_or_default(),
+            request_id: request_id.to_owned(),
+            authorization: authorization.map(Bytes::from),
+        };
+        Ok(self.gateway.open(opening))
+    }
+
+    fn cancel(&self, token: u64) {
+        self.gateway.cancel(token);
+    }
+
+    fn hold(&self, token: u64) {
+        self.gateway.hold(token);
+    }
+
+    fn release(&self, token: u64) {
+        self.gateway.release(token);
+    }
+
+    #[pyo3(signature = (*, engine = None, models = None, late_system = None))]
+    fn update(&self, engine: Option<&str>, models: Option<Vec<String>>, late_system: Option<&str>) -> PyResult<()> {
+        let engine = engine.map(|name| named(ENGINES, "engine", name)).transpose()?;
+        let late_system = late_system.map(|name| named(LATE_SYSTEM, "late_system", name)).transpose()?;
+        self.gateway.update(engine, models, late_system);
+        Ok(())
+    }
+
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = PyDict::new(py);
+        for (name, value) in self.gateway.stats() {
+            stats.set_item(name, value)?;
+        }
+        Ok(stats)
+    }
+
+    /// Ends every running exchange with an error that says `message`.
+    fn close(&self, message: &str) {
+        self.gateway.close(Fault::closing(message));
+    }
+}
+
+/// Header pairs as Python bytes.
+pub(crate) fn py_headers<'py, 'a>(
+    py: Python<'py>,
+    headers: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+) -> Vec<PyHead<'py>> {
+    headers.map(|(name, value)| (PyBytes::new(py, name), PyBytes::new(py, value))).collect()
+}
+
+const ROUTES: &[(&str, Route)] = &[
+    ("messages", Route::Messages),
+    ("count_tokens", Route::CountTokens),
+    ("chat", Route::Chat),
+    ("completions", Route::Completions),
+    ("responses", Route::Responses),
+    ("models", Route::Models),
+    ("other", Route::Other),
+];
+
+const ENGINES: &[(&str, Engine)] = &[
+    ("auto", Engine::Unknown),
+    ("vllm", Engine::Vllm),
+    ("strata", Engine::Strata),
+    ("sglang", Engine::Sglang),
+    ("llamacpp", Engine::LlamaCpp),
+    ("openai", Engine::OpenAi),
+];
+
+/// `auto` is what holds until the engine was asked.
+const LATE_SYSTEM: &[(&str, LateSystem)] = &[
+    ("auto", LateSystem::Tool),
+    ("system", LateSystem::System),
+    ("tool", LateSystem::Tool),
+    ("user", LateSystem::User),
+    ("off", LateSystem::Off),
+];
+
+const MESSAGES: &[(&str, MessagesMode)] =
+    &[("translate", MessagesMode::Translate), ("native", MessagesMode::Native)];
+
+const USAGE: &[(&str, UsageMode)] = &[("net", UsageMode::Net), ("raw", UsageMode::Raw)];
+
+fn named<T: Copy>(table: &[(&str, T)], what: &str, name: &str) -> PyResult<T> {
+    let found = table.iter().find(|(key, _)| *key == name);
+    found.map(|(_, value)| *value).ok_or_else(|| PyValueError::new_err(format!("no {what} {name:?}")))
+}
+
+fn read_config(config: &Bound<'_, PyDict>) -> PyResult<Config> {
+    let seconds = |name| -> PyResult<Duration> {
+        let value: f64 = required(config, name)?.extract()?;
+        Duration::try_from_secs_f64(value).map_err(|_| PyValueError::new_err(format!("{name} must not be {value}")))
+    };
+    let choice = |name| -> PyResult<String> { required(config, name)?.extract() };
+    let early = seconds("early_head_seconds")?;
+    Ok(Config {
+        upstream: choice("upstream")?,
+        profile: Profile {
+            engine: named(ENGINES, "engine", &choice("engine")?)?,
+            messages: named(MESSAGES, "messages mode", &choice("messages")?)?,
+            billing_header: required(config, "billing_header")?.extract()?,
+            late_system: named(LATE_SYSTEM, "late_system", &choice("late_system")?)?,
+            usage: named(USAGE, "usage", &choice("usage")?)?,
+            model_map: model_map(&choice("model_map")?)?,
+            ..Profile::default()
+        },
+        limits: Limits {
+            connect: seconds("connect_seconds")?,
+            idle: seconds("idle_seconds")?,
+            answer: seconds("answer_seconds")?,
+            ping: seconds("ping_seconds")?,
+            early_head: (!early.is_zero()).then_some(early),
+            body_bytes: required(config, "max_body_bytes")?.extract()?,
+        },
+    })
+}
+
+fn required<'py>(config: &Bound<'py, PyDict>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    config.get_item(name)?.ok_or_else(|| PyValueError::new_err(format!("{name} is missing")))
+}
+
+/// `auto`, `off`, or `pattern=model,...`.
+fn model_map(text: &str) -> PyResult<ModelMap> {
+    match text {
+        "auto" => return Ok(ModelMap::Auto),
+        "off" => return Ok(ModelMap::Off),
+        _ => (),
+    }
+    let pair = |pair: &str| {
+        let (pattern, model) = pair.split_once('=').filter(|(pattern, model)| !pattern.is_empty() && !model.is_empty())?;
+        Some((pattern.trim().to_owned(), model.trim().to_owned()))
+    };
+    let globs: Option<Vec<_>> = text.split(',').map(pair).collect();
+    globs.map(ModelMap::Globs).ok_or_else(|| PyValueError::new_err("model_map must be auto, off or pattern=model,..."))
+}
