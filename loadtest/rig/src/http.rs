@@ -64,7 +64,8 @@ impl Head {
         self.start().nth(1)?.parse().ok()
     }
 
-    /// How the body is framed; `without` is what no framing header means (nothing in a request, all to the end of file in a response).
+    /// How the body is framed; `without` is what no framing header means (nothing in a request, all to the end of file
+    /// in a response).
     pub(crate) fn framing(&self, without: Framing) -> Result<Framing, Malformed> {
         if self.field("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) {
             return Ok(Framing::Size { value: 0, digits: 0 });
@@ -102,7 +103,8 @@ impl Framing {
         matches!(self, Self::Done | Self::Length(0))
     }
 
-    /// Takes bytes off the wire and hands the body's among them to `sink`. Returns how many were taken: less than all only when the body is done.
+    /// Takes bytes off the wire and hands the body's among them to `sink`. Returns how many were taken: less than all
+    /// only when the body is done.
     pub(crate) fn take(&mut self, wire: &[u8], mut sink: impl FnMut(&[u8])) -> Result<usize, Malformed> {
         let mut rest = wire;
         while let Some((&byte, after)) = rest.split_first() {
@@ -123,7 +125,9 @@ impl Framing {
                 }
                 Self::Size { value, digits } => {
                     *self = match (byte as char).to_digit(16) {
-                        Some(digit) if *digits < 15 => Self::Size { value: *value * 16 + u64::from(digit), digits: *digits + 1 },
+                        Some(digit) if *digits < 15 => {
+                            Self::Size { value: *value * 16 + u64::from(digit), digits: *digits + 1 }
+                        }
                         Some(_) => return Err(Malformed("chunk size too big")),
                         None if *digits == 0 => return Err(Malformed("chunk size missing")),
                         None => Self::SizeRest { value: *value },

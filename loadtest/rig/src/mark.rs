@@ -1,4 +1,5 @@
-//! The stamp inside each content delta: `t=` and 18 digits of nanoseconds, ` s=` and 6 digits of sequence number, a space.
+//! The stamp inside each content delta: `t=` and 18 digits of nanoseconds, ` s=` and 6 digits of sequence number,
+//! a space.
 //!
 //! Plain ASCII without anything that JSON escapes, so that it survives a translation to another dialect byte by byte.
 //! Fixed width, so that the engine writes digits into a frame made once, and chunk sizes never change.

@@ -46,10 +46,8 @@ impl Poll {
 
     /// Waits for readiness, at most `timeout_ns`; appends to `ready`.
     pub(crate) fn wait(&mut self, timeout_ns: Option<u64>, ready: &mut Vec<Ready>) -> io::Result<()> {
-        let timeout = timeout_ns.map(|ns| Timespec {
-            tv_sec: (ns / SECOND).cast_signed(),
-            tv_nsec: (ns % SECOND).cast_signed(),
-        });
+        let timeout =
+            timeout_ns.map(|ns| Timespec { tv_sec: (ns / SECOND).cast_signed(), tv_nsec: (ns % SECOND).cast_signed() });
         self.events.clear();
         match epoll::wait(&self.epoll, spare_capacity(&mut self.events), timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}

@@ -11,7 +11,6 @@ pub(crate) enum Value {
     Integer(u64),
     Number(f64),
     Text(String),
-    List(Vec<Value>),
     Object(Vec<(&'static str, Value)>),
 }
 
@@ -34,19 +33,10 @@ impl Value {
 
     fn write_json(&self, out: &mut String) {
         match self {
-            Self::Absent => out.push_str("null"),
             Self::Integer(value) => out.push_str(&value.to_string()),
             Self::Number(value) if value.is_finite() => out.push_str(&value.to_string()),
-            Self::Number(_) => out.push_str("null"),
+            Self::Absent | Self::Number(_) => out.push_str("null"),
             Self::Text(text) => write_json_text(text, out),
-            Self::List(values) => {
-                out.push('[');
-                for (n, value) in values.iter().enumerate() {
-                    out.push_str(if n == 0 { "" } else { "," });
-                    value.write_json(out);
-                }
-                out.push(']');
-            }
             Self::Object(members) => {
                 out.push('{');
                 for (n, (name, value)) in members.iter().enumerate() {
@@ -71,11 +61,7 @@ impl Value {
             Self::Text(text) => line(out, name, text),
             Self::Number(value) => line(out, name, &format!("{value:.6}")),
             Self::Absent => line(out, name, "-"),
-            other => {
-                let mut text = String::new();
-                other.write_json(&mut text);
-                line(out, name, &text);
-            }
+            Self::Integer(value) => line(out, name, &value.to_string()),
         }
     }
 }
@@ -114,14 +100,16 @@ impl Times {
         self.0.push(ns);
     }
 
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// The percentiles that `wanted` names (as shares of 1) and the maximum, in seconds; null without any time.
     pub(crate) fn percentiles(mut self, wanted: &[(&'static str, f64)]) -> Value {
         self.0.sort_unstable();
         let Some(max) = self.0.last() else { return Value::Absent };
-        let mut members: Vec<_> = wanted
-            .iter()
-            .map(|&(name, share)| (name, Value::Number(clock::seconds(rank(&self.0, share)))))
-            .collect();
+        let mut members: Vec<_> =
+            wanted.iter().map(|&(name, share)| (name, Value::Number(clock::seconds(rank(&self.0, share))))).collect();
         members.push(("max", Value::Number(clock::seconds(*max))));
         Value::Object(members)
     }
@@ -150,10 +138,12 @@ mod tests {
     fn json_is_escaped_and_absent_is_null() {
         let value = Value::Object(vec![
             ("a", Value::Text("x\"\\\n".into())),
-            ("b", Value::List(vec![Value::Integer(1), Value::Absent, Value::Number(0.25), Value::Number(f64::NAN)])),
+            ("b", Value::Object(vec![("c", Value::Integer(1)), ("d", Value::Absent)])),
+            ("e", Value::Number(0.25)),
+            ("f", Value::Number(f64::NAN)),
         ]);
         let mut text = String::new();
         value.write_json(&mut text);
-        assert_eq!(text, r#"{"a":"x\"\\\u000a","b":[1,null,0.25,null]}"#);
+        assert_eq!(text, r#"{"a":"x\"\\\u000a","b":{"c":1,"d":null},"e":0.25,"f":null}"#);
     }
 }
