@@ -40,7 +40,8 @@ class Sidecar:
     ) -> int:
         """Starts one exchange and returns its token.
 
-        ``route``: messages, count_tokens, chat, completions, responses, models, other. ``target``: path and query.
+        ``route``: messages, count_tokens, chat, completions, responses, models, other, or own: Foreword's own
+        question, which is passed like ``other`` and not counted. ``target``: path and query.
         ``authorization``: the value of the Authorization header upstream; None sends none.
         """
     def cancel(self, token: int) -> None:
@@ -56,8 +57,12 @@ class Sidecar:
     def close(self, message: str) -> None:
         """Ends every running exchange with an error event in its dialect that says ``message``."""
 
-def fault(dialect: str, kind: str, message: str, request_id: str) -> tuple[int, list[Header], bytes]:
-    """Status, headers and body of an error of Foreword's own, in ``dialect`` (messages, openai)."""
+def fault(dialect: str, kind: str, detail: str, request_id: str) -> tuple[int, list[Header], bytes]:
+    """Status, headers and body of an error of Foreword's own, in ``dialect`` (messages, openai).
+
+    ``kind`` and what its ``detail`` is: invalid (what is wrong), unauthorized (nothing), not_found (the path),
+    method_not_allowed (method and path), too_large (the limit in bytes), slow_body (seconds), internal (what failed).
+    """
 
 class BlockCache:
     """A chained-hash block prefix cache as vLLM keeps it: the stand-in engine's. Least recently used goes first."""

@@ -121,11 +121,9 @@ class ByMethod:
         if endpoint is not None:
             await endpoint(scope, receive, send)
             return
-        message = f"{scope['path']} takes {self._allow}, not {method}"
-        allow = (b"allow", self._allow.encode())
-        await send_fault(
-            _with_header(send, allow), self._dialect, "method_not_allowed", message, new_request_id()
-        )
+        allowing = _with_header(send, (b"allow", self._allow.encode()))
+        detail = f"{method} {scope['path']}"
+        await send_fault(allowing, self._dialect, "method_not_allowed", detail, new_request_id())
 
 
 class NotFound:
@@ -135,11 +133,10 @@ class NotFound:
         if scope["type"] != "http":
             return
         path = scope["path"]
-        message = f"Foreword has no {path}"
-        if repaired := repair(path):
-            message += f"; with a base URL that ends before /v1 it would be {repaired}"
+        repaired = repair(path)
+        detail = f"{path} (did you mean {repaired}?)" if repaired else path
         dialect = "messages" if "/messages" in path else "openai"
-        await send_fault(send, dialect, "not_found", message, new_request_id())
+        await send_fault(send, dialect, "not_found", detail, new_request_id())
 
 
 not_found = NotFound()

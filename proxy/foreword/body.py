@@ -12,10 +12,10 @@ _PRESIZE_AT_MOST = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class BodyRefused(Exception):
-    """The body did not come whole: ``kind`` is a fault of ``_core.fault``, ``message`` its sentence."""
+    """The body did not come whole: a kind and a detail of ``_core.fault``."""
 
     kind: str
-    message: str
+    detail: str
 
 
 class ClientLeft(Exception):
@@ -47,11 +47,11 @@ async def collect(scope: Scope, receive: Receive, limit: int, seconds: float) ->
                     return body
                 clock.reschedule(loop.time() + seconds)
     except TimeoutError:
-        raise BodyRefused("slow_body", f"no byte of the request body came for {seconds:g} seconds") from None
+        raise BodyRefused("slow_body", f"{seconds:.0f}") from None
 
 
 def _too_large(limit: int) -> BodyRefused:
-    return BodyRefused("too_large", f"the request body exceeds {limit} bytes (FOREWORD_MAX_BODY_MIB)")
+    return BodyRefused("too_large", str(limit))
 
 
 def _content_length(scope: Scope) -> int:

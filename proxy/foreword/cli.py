@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from foreword import __version__
-from foreword.settings import Settings, SettingsError, as_help, as_markdown, unknown_names
+from foreword.settings import Settings, SettingsError, as_comments, as_help, as_markdown, unknown_names
 
 USAGE_ERROR = 2
 
@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return demo(arguments[1:])
     options = _parser().parse_args(arguments)
     if options.command == "settings":
-        sys.stdout.write(as_markdown() if options.markdown else as_help() + "\n")
+        sys.stdout.write(options.form())
         return 0
     settings = _settings()
     if options.command == "check":
@@ -67,7 +67,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     check.add_argument("--json", action="store_true", help="for machines")
     settings = commands.add_parser("settings", help="show the settings and their defaults")
-    settings.add_argument("--markdown", action="store_true", help="as docs/settings.md")
+    forms = settings.add_mutually_exclusive_group()
+    forms.add_argument(
+        "--markdown",
+        dest="form",
+        action="store_const",
+        const=as_markdown,
+        default=as_help,
+        help="as docs/settings.md",
+    )
+    forms.add_argument(
+        "--comments", dest="form", action="store_const", const=as_comments, help="as in deploy/compose.yaml"
+    )
     return parser
 
 

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from foreword import __version__
 from foreword._core import Body, Sidecar, fault
 from foreword.asgi import Head, Header, Receive, Scope, Send
 from foreword.auth import Authorizer
@@ -13,6 +14,8 @@ from foreword.body import BodyRefused, ClientLeft, collect
 from foreword.port import AsgiDelivery, Port
 
 _log = logging.getLogger(__name__)
+
+_OWN_AGENT = f"foreword/{__version__}".encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +44,13 @@ class Gateway:
     ) -> Answer:
         """Asks the engine something, as Foreword itself. An engine that is not there answers 502."""
         content = Body()
+        headers = [*headers, (b"user-agent", _OWN_AGENT)]
         if body is not None:
             content.push(body)
-            headers = [*headers, (b"content-type", b"application/json")]
+            headers.append((b"content-type", b"application/json"))
         delivery = _WholeDelivery(asyncio.get_running_loop())
         token = self.sidecar.open(
-            "other", method, path.encode(), list(headers), content, new_request_id(), self.authorizer.own
+            "own", method, path.encode(), headers, content, new_request_id(), self.authorizer.own
         )
         self.port.attach(token, delivery)
         try:
@@ -69,17 +73,17 @@ class Endpoint:
         request_id = new_request_id()
         authorized = gateway.authorizer.authorize(scope["headers"])
         if authorized is None:
-            await self._refuse(send, request_id, "unauthorized", "no valid API key: send one as Bearer or x-api-key")
+            await self._refuse(send, request_id, "unauthorized", "")
             return
         try:
             body = await collect(scope, receive, gateway.max_body_bytes, gateway.body_seconds)
         except BodyRefused as refused:
-            await self._refuse(send, request_id, refused.kind, refused.message)
+            await self._refuse(send, request_id, refused.kind, refused.detail)
             return
         except ClientLeft:
             return
         loop = asyncio.get_running_loop()
-        delivery = AsgiDelivery(gateway.sidecar, send, loop)
+        delivery = AsgiDelivery(gateway.sidecar, send, gateway.port.on_record, loop)
         token = delivery.token = gateway.sidecar.open(
             self._route, scope["method"], target(scope), scope["headers"], body, request_id, authorized.upstream
         )
@@ -92,14 +96,14 @@ class Endpoint:
         finally:
             leaving.cancel()
 
-    async def _refuse(self, send: Send, request_id: str, kind: str, message: str) -> None:
-        _log.info("refused %s: %s: %s", request_id, kind, message)
-        await send_fault(send, self._dialect, kind, message, request_id)
+    async def _refuse(self, send: Send, request_id: str, kind: str, detail: str) -> None:
+        _log.info("refused %s: %s %s", request_id, kind, detail)
+        await send_fault(send, self._dialect, kind, detail, request_id)
 
 
-async def send_fault(send: Send, dialect: str, kind: str, message: str, request_id: str) -> None:
-    """Answers with an error of Foreword's own in the caller's dialect."""
-    status, headers, body = fault(dialect, kind, message, request_id)
+async def send_fault(send: Send, dialect: str, kind: str, detail: str, request_id: str) -> None:
+    """Answers with an error of Foreword's own (see ``_core.fault``) in the caller's dialect."""
+    status, headers, body = fault(dialect, kind, detail, request_id)
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": False})
 

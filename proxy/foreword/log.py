@@ -1,5 +1,7 @@
 """Log lines on stderr: one for each exchange, and what Python has to say. Never a text of a prompt.
 
+JSON lines carry their time as seconds since 1970, lines for people as a date in UTC.
+
 Lines are written by a thread of their own: a slow reader of stderr must not hold up the streams. When it falls far
 behind, lines are dropped, and their number is logged.
 """
@@ -18,7 +20,8 @@ Form = Literal["json", "text"]
 _QUEUED_LINES = 10_000
 
 
-def _time() -> str:
+def _clock() -> str:
+    """The time of a line for people."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -58,7 +61,7 @@ class LineWriter:
             dropped = self._dropped
             lines = [line]
             if dropped > told:
-                lines.append(b'{"event":"log-lines-dropped","count":%d}' % (dropped - told))
+                lines.append(b'{"level":"warning","event":"log-lines-dropped","count":%d}' % (dropped - told))
                 told = dropped
             try:
                 for each in lines:
@@ -76,13 +79,12 @@ class ExchangeLog:
         self._json = form == "json"
 
     def __call__(self, record: bytes) -> None:
-        """``record`` is one JSON object with at least one member."""
+        """``record`` is one JSON object; a member ``time`` says when the exchange began."""
         if self._json:
-            head = b'{"time":"%s","level":"info","event":"exchange",' % _time().encode()
-            self._writer.put(head + record[1:])
+            self._writer.put(b'{"level":"info","event":"exchange",' + record[1:])
         else:
             fields = (f"{name}={_plain(value)}" for name, value in orjson.loads(record).items())
-            self._writer.put(f"{_time()} info exchange {' '.join(fields)}".encode())
+            self._writer.put(f"{_clock()} info exchange {' '.join(fields)}".encode())
 
 
 class _Formatter(logging.Formatter):
@@ -96,8 +98,9 @@ class _Formatter(logging.Formatter):
         level, message = record.levelname.lower(), record.getMessage()
         trace = self.formatException(record.exc_info) if record.exc_info else None
         if not self._json:
-            return f"{_time()} {level} {message}" + (f"\n{trace}" if trace else "")
-        line: dict[str, object] = {"time": _time(), "level": level, "event": "message", "message": message}
+            return f"{_clock()} {level} {message}" + (f"\n{trace}" if trace else "")
+        line: dict[str, object] = {"level": level, "event": "message", "time": round(record.created, 3)}
+        line["message"] = message
         if trace:
             line["trace"] = trace
         return orjson.dumps(line).decode()

@@ -15,6 +15,10 @@ from foreword.asgi import Head, Message, Send
 _log = logging.getLogger(__name__)
 
 
+#: What a ``send`` that never had to wait yields.
+_DONE = object()
+
+
 class Delivery(Protocol):
     """Takes what an exchange has ready."""
 
@@ -26,7 +30,7 @@ class Port:
 
     def __init__(self, sidecar: Sidecar, on_record: Callable[[bytes], None]) -> None:
         self._sidecar = sidecar
-        self._on_record = on_record
+        self.on_record = on_record
         self._deliveries: dict[int, Delivery] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -55,7 +59,6 @@ class Port:
             delivery = deliveries[token]
             if record is not None:
                 del deliveries[token]
-                self._on_record(record)
             try:
                 delivery.take(head, data, record)
             except Exception:
@@ -66,11 +69,14 @@ class Port:
 class AsgiDelivery:
     """Sends an exchange's answer to its client as it comes."""
 
-    __slots__ = ("_loop", "_send", "_sidecar", "_task", "_waiting", "done", "token")
+    __slots__ = ("_loop", "_on_record", "_send", "_sidecar", "_task", "_waiting", "done", "token")
 
-    def __init__(self, sidecar: Sidecar, send: Send, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, sidecar: Sidecar, send: Send, on_record: Callable[[bytes], None], loop: asyncio.AbstractEventLoop
+    ) -> None:
         self._sidecar = sidecar
         self._send = send
+        self._on_record = on_record
         self._loop = loop
         self._waiting: list[Message] = []
         self._task: asyncio.Task[None] | None = None
@@ -81,6 +87,7 @@ class AsgiDelivery:
         if head is not None:
             self._put({"type": "http.response.start", "status": head[0], "headers": head[1]})
         if record is not None:
+            self._on_record(record)
             self._put({"type": "http.response.body", "body": data, "more_body": False})
             if self._task is None:
                 self._finish()
@@ -92,9 +99,8 @@ class AsgiDelivery:
             self._waiting.append(message)
             return
         step = self._send(message).__await__()
-        try:
-            blocker = next(step)
-        except StopIteration:
+        blocker = next(step, _DONE)
+        if blocker is _DONE:
             return
         self._sidecar.hold(self.token)
         self._task = self._loop.create_task(self._resume(step, blocker))

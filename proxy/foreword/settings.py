@@ -347,12 +347,12 @@ def _shown(setting: Setting, text: str) -> str:
 
 def unknown_names(environ: Mapping[str, str]) -> list[str]:
     """One warning for each FOREWORD_ variable that is no setting."""
-    known = [setting.name for setting in TABLE]
+    known = [setting.name.removeprefix(PREFIX) for setting in TABLE]
     warnings = []
     for name in sorted(environ):
-        if name.startswith(PREFIX) and name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
+        if name.startswith(PREFIX) and name.removeprefix(PREFIX) not in known:
+            close = difflib.get_close_matches(name.removeprefix(PREFIX), known, n=1)
+            hint = f"; did you mean {PREFIX}{close[0]}?" if close else ""
             warnings.append(f"{name} is not a setting of Foreword{hint}")
     return warnings
 
@@ -363,7 +363,7 @@ def as_help() -> str:
     for setting in TABLE:
         lines.append(f"  {setting.name}  ({setting.takes}; default {setting.default or 'none'})")
         lines.extend(textwrap.wrap(setting.meaning, 100, initial_indent=" " * 6, subsequent_indent=" " * 6))
-    return "\n".join(lines)
+    return "\n".join(lines) + "\n"
 
 
 def as_markdown() -> str:
@@ -383,4 +383,13 @@ def as_markdown() -> str:
         default = f"`{setting.default}`" if setting.default else "none"
         meaning = setting.meaning.replace("*", r"\*")
         lines.append(f"| `{setting.name}` | {default} | {setting.takes} | {meaning} |")
+    return "\n".join(lines) + "\n"
+
+
+def as_comments() -> str:
+    """The table as comments of deploy/compose.yaml."""
+    lines = []
+    for setting in TABLE:
+        lines.append(f"# {setting.name}={setting.default}")
+        lines.extend(textwrap.wrap(setting.meaning, 110, initial_indent="#     ", subsequent_indent="#     "))
     return "\n".join(lines) + "\n"

@@ -3,8 +3,11 @@
 use bytes::Bytes;
 
 use crate::error::{Dialect, Fault};
+use crate::json::{Edits, Tape, Value};
 use crate::profile::UsageMode;
+use crate::relay;
 use crate::request::{Ids, Route};
+use crate::translate::{count, error, models, response, stream};
 use crate::usage::EngineUsage;
 
 /// What is known of an answer when it is over: for records and metrics, raw as the engine said it.
@@ -57,19 +60,62 @@ pub enum Refused {
 }
 
 /// Reads one answer. Made by [`crate::request::prepare`], which knows what was asked.
+#[derive(Debug)]
 pub struct Reader {
-    _ask: Ask,
+    ask: Ask,
+    stream: Stream,
+    /// What is known of an answer that is no stream.
+    summary: Summary,
+    estimated: bool,
+}
+
+/// How a stream is read.
+#[derive(Debug)]
+enum Stream {
+    /// Chat into Messages.
+    Translated(Box<stream::Stream>),
+    /// The engine's own Messages.
+    Messages(Box<relay::messages::Relay>),
+    /// Chat and completions.
+    Chat(Box<relay::chat::Relay>),
+    Responses(Box<relay::responses::Relay>),
+    /// Bytes that nobody looks at. Whether there were any.
+    Plain(bool),
+}
+
+/// Calls the same method on whatever machine reads the stream.
+macro_rules! on_machine {
+    ($stream:expr, $machine:ident => $call:expr, $any:ident => $plain:expr) => {
+        match $stream {
+            Stream::Translated($machine) => $call,
+            Stream::Messages($machine) => $call,
+            Stream::Chat($machine) => $call,
+            Stream::Responses($machine) => $call,
+            Stream::Plain($any) => $plain,
+        }
+    };
 }
 
 impl Reader {
     /// A reader for the answer to `ask`.
     pub fn new(ask: Ask) -> Self {
-        Self { _ask: ask }
+        let stream = match ask.route {
+            Route::Messages if ask.native => Stream::Messages(Box::new(relay::messages::Relay::new(&ask))),
+            Route::Messages => Stream::Translated(Box::new(stream::Stream::new(&ask))),
+            Route::Chat | Route::Completions => Stream::Chat(Box::new(relay::chat::Relay::new(&ask))),
+            Route::Responses => Stream::Responses(Box::new(relay::responses::Relay::new(&ask))),
+            Route::CountTokens | Route::Models | Route::Other => Stream::Plain(false),
+        };
+        Self { ask, stream, summary: Summary::default(), estimated: false }
     }
 
     /// The dialect that the client expects errors in.
     pub fn dialect(&self) -> Dialect {
-        unimplemented!()
+        match self.ask.route {
+            Route::Messages | Route::CountTokens => Dialect::Messages,
+            Route::Models if self.ask.anthropic => Dialect::Messages,
+            _ => Dialect::OpenAi,
+        }
     }
 
     /// Feeds raw body bytes of a streamed (SSE) 200 answer; appends what the client gets to `out`.
@@ -79,56 +125,128 @@ impl Reader {
     /// The engine failed in mid-stream (error event, unreadable end). What can still be said is in `out`
     /// already only if [`Reader::started`]; else the caller answers with the fault's own status.
     pub fn feed(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
-        let _ = (input, out);
-        unimplemented!()
+        on_machine!(&mut self.stream, machine => machine.feed(input, out), any => {
+            *any |= !input.is_empty();
+            out.extend_from_slice(input);
+            Ok(())
+        })
     }
 
     /// The stream's body ended (`cut` is `None`: cleanly at the HTTP level; `Some`: the transport failed or a
     /// time limit of Foreword's struck). Finishes the client's stream; a stream that the engine did not end
     /// itself becomes an error.
+    ///
+    /// # Errors
+    /// The stream broke off: what can be said of it is in `out` if [`Reader::started`]. On OpenAI routes also an
+    /// error that the engine told in the stream itself; the client has read that one already.
     pub fn end(&mut self, cut: Option<Fault>, out: &mut Vec<u8>) -> Result<(), Fault> {
-        let _ = (cut, out);
-        unimplemented!()
+        on_machine!(&mut self.stream, machine => machine.end(cut, out), _any => cut.map_or(Ok(()), Err))
     }
 
     /// Whether anything was written for the client yet (so the head has gone out with status 200).
     pub fn started(&self) -> bool {
-        unimplemented!()
+        on_machine!(&self.stream, machine => machine.started(), any => *any)
     }
 
     /// Writes what may be written early or in silence: for Messages `message_start` if none was sent and `ping`;
     /// nothing for OpenAI dialects. Always between whole events.
     pub fn ping(&mut self, out: &mut Vec<u8>) {
-        let _ = out;
-        unimplemented!()
+        match &mut self.stream {
+            Stream::Translated(machine) => machine.ping(out),
+            Stream::Messages(machine) => machine.ping(out),
+            _ => {}
+        }
     }
 
     /// Whether the engine stated its end ([DONE], message_stop): what follows is not needed.
     pub fn done(&self) -> bool {
-        unimplemented!()
+        on_machine!(&self.stream, machine => machine.done(), _any => false)
     }
 
     /// A whole (non-stream) 200 answer, decoded, in the client's form.
+    ///
+    /// # Errors
+    /// A Messages answer that is empty, cannot be read, or tells of a failure. Other routes' bodies pass as they are.
     pub fn whole(&mut self, body: &Bytes) -> Result<Bytes, Fault> {
-        let _ = body;
-        unimplemented!()
+        match self.ask.route {
+            Route::Messages if !self.ask.native => {
+                response::message(body, &self.ask, &mut self.summary).map(Bytes::from)
+            }
+            Route::CountTokens if self.ask.native => Ok(body.clone()),
+            Route::CountTokens => Ok(match count::tokens(body) {
+                Some(tokens) => Bytes::from(count::answer(tokens)),
+                None => self.estimate(),
+            }),
+            Route::Models if self.ask.anthropic => models::anthropic(body).map(Bytes::from),
+            Route::Models | Route::Other => Ok(body.clone()),
+            _ => self.passed(body),
+        }
+    }
+
+    /// A whole 200 answer of an engine that was asked for a stream, as the stream that the client asked for. Only
+    /// a translated Messages answer has another form for it; others pass as they are.
+    ///
+    /// # Errors
+    /// As [`Reader::feed`] and [`Reader::whole`].
+    pub fn whole_as_stream(&mut self, body: &Bytes, out: &mut Vec<u8>) -> Result<(), Fault> {
+        if let Stream::Translated(machine) = &mut self.stream {
+            return machine.whole(body, out);
+        }
+        out.extend_from_slice(&self.whole(body)?);
+        Ok(())
     }
 
     /// An answer with an error status (`body` decoded).
     pub fn refused(&mut self, status: u16, body: &[u8], retry_after: Option<&str>) -> Refused {
-        let _ = (status, body, retry_after);
-        unimplemented!()
+        if self.ask.route == Route::CountTokens && count::cannot_count(status, body) {
+            return Refused::Answer(self.estimate());
+        }
+        match self.dialect() {
+            Dialect::Messages => Refused::Fault(error::from_answer(status, body, retry_after)),
+            Dialect::OpenAi => Refused::Pass,
+        }
     }
 
     /// Whether an error answer says that the engine does not take the `stream_options` which Foreword added:
     /// the request is then prepared again without, and that is remembered.
     pub fn refused_stream_options(&self, status: u16, body: &[u8]) -> bool {
-        let _ = (status, body);
-        unimplemented!()
+        let names = |field: &str| memchr::memmem::find(body, field.as_bytes()).is_some();
+        self.ask.usage_injected && matches!(status, 400 | 422) && (names("stream_options") || names("include_usage"))
+    }
+
+    /// Whether the answer to `count_tokens` is Foreword's estimate, not the engine's count.
+    pub fn estimated(&self) -> bool {
+        self.estimated
     }
 
     /// What is known so far.
     pub fn summary(&self) -> &Summary {
-        unimplemented!()
+        let stream = on_machine!(&self.stream, machine => machine.summary(), _any => &self.summary);
+        if *stream == Summary::default() { &self.summary } else { stream }
+    }
+
+    fn estimate(&mut self) -> Bytes {
+        self.estimated = true;
+        Bytes::from(count::answer(self.ask.estimate))
+    }
+
+    /// A whole answer in its own dialect: noted, and edited where the law says so.
+    fn passed(&mut self, body: &Bytes) -> Result<Bytes, Fault> {
+        let mut tape = Tape::new();
+        let Ok(root) = tape.scan(body) else {
+            let is_message = self.ask.route == Route::Messages;
+            return if is_message { Err(Fault::broken("it is not JSON")) } else { Ok(body.clone()) };
+        };
+        let edits = self.edits(root)?;
+        Ok(if edits.is_empty() { body.clone() } else { Bytes::from(edits.apply(body).to_vec()) })
+    }
+
+    fn edits(&mut self, root: Value<'_>) -> Result<Edits, Fault> {
+        let (ask, summary) = (&self.ask, &mut self.summary);
+        match ask.route {
+            Route::Messages => relay::messages::whole(root, ask, summary),
+            Route::Responses => Ok(relay::responses::whole(root, ask, summary)),
+            _ => Ok(relay::chat::whole(root, ask, summary)),
+        }
     }
 }

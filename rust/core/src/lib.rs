@@ -6,10 +6,13 @@
 //! turns what the engine sends back into what the client reads.
 
 pub mod answer;
+pub mod engine;
+pub mod encoding;
 pub mod error;
 pub mod json;
 pub mod normalize;
 pub mod profile;
+mod relay;
 pub mod request;
 pub mod sse;
 pub mod translate;

@@ -2,17 +2,19 @@
 
 use bytes::Bytes;
 
-use crate::answer::Reader;
-use crate::error::Fault;
-use crate::json::Rope;
-use crate::profile::Profile;
+use crate::answer::{Ask, Reader};
+use crate::error::{self, Fault};
+use crate::json::{Edits, Kind, Rope, Tape, Value, write_str};
+use crate::normalize;
+use crate::profile::{Engine, MessagesMode, Profile};
+use crate::translate::request::{self as translated, Source, estimate};
 
 /// What a path is, as far as core cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// POST /v1/messages
     Messages,
-    /// POST /v1/messages/count_tokens
+    /// POST `/v1/messages/count_tokens`
     CountTokens,
     /// POST /v1/chat/completions
     Chat,
@@ -48,6 +50,32 @@ pub struct Notes {
     pub dropped: Vec<String>,
 }
 
+impl Notes {
+    /// Takes note that `rule` changed the request.
+    pub fn note_rule(&mut self, rule: &'static str) {
+        if !self.rules.contains(&rule) {
+            self.rules.push(rule);
+        }
+    }
+
+    /// Takes note that `rule` met a shape which it does not know.
+    pub fn note_unknown(&mut self, rule: &'static str) {
+        if !self.unknown.contains(&rule) {
+            self.unknown.push(rule);
+        }
+    }
+
+    /// Takes note that `what` was left out. Names come from the request and go into a header, so only plain ones of
+    /// at most 64 bytes are kept as they are, and at most 16 of them.
+    pub fn note_dropped(&mut self, what: &str) {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+        let name = if !what.is_empty() && what.len() <= 64 && what.bytes().all(plain) { what } else { "other" };
+        if self.dropped.len() < 16 && !self.dropped.iter().any(|known| known == name) {
+            self.dropped.push(name.to_owned());
+        }
+    }
+}
+
 /// A request ready to be sent.
 pub struct Prepared {
     /// Path (and query) upstream; `None` keeps the client's.
@@ -71,8 +99,196 @@ pub struct Prepared {
 /// # Errors
 /// A [`Fault`] of the client where a translated route cannot be read (not JSON, not UTF-8, `messages` missing, ...).
 pub fn prepare(request: Request, profile: &Profile, ids: Ids) -> Result<Prepared, Fault> {
-    let _ = (request, profile, ids);
-    unimplemented!()
+    let plan = Plan::new(&request, profile, ids);
+    match request.route {
+        Route::Models | Route::Other => Ok(plan.unchanged(request.body)),
+        // Toward Anthropic itself only what the operator set is done: a mapped model name.
+        _ if profile.anthropic_upstream => Ok(plan.pass(request.body, |_, _, _| {})),
+        Route::Messages | Route::CountTokens => plan.messages(&request.body),
+        Route::Chat => Ok(plan.pass(request.body, |plan, root, edits| {
+            normalize::chat(root, plan.profile, edits, &mut plan.notes);
+            plan.ask_for_usage(root, edits);
+        })),
+        Route::Completions => Ok(plan.pass(request.body, Plan::ask_for_usage)),
+        Route::Responses => Ok(plan.pass(request.body, |_, _, _| {})),
+    }
+}
+
+/// One request under way.
+struct Plan<'p> {
+    profile: &'p Profile,
+    ask: Ask,
+    notes: Notes,
+    path: Option<&'static str>,
+}
+
+impl<'p> Plan<'p> {
+    fn new(request: &Request, profile: &'p Profile, ids: Ids) -> Self {
+        let ask = Ask {
+            route: request.route,
+            native: matches!(request.route, Route::Messages | Route::CountTokens),
+            stream: false,
+            model: String::new(),
+            model_mapped: false,
+            usage_injected: false,
+            usage: profile.usage,
+            ids,
+            estimate: 0,
+            anthropic: request.anthropic,
+        };
+        Self { profile, ask, notes: Notes::default(), path: None }
+    }
+
+    fn unchanged(self, body: Bytes) -> Prepared {
+        self.prepared(Rope::from(body))
+    }
+
+    /// A body that keeps its dialect: `edit` and the model map are all that touches it.
+    fn pass(mut self, body: Bytes, edit: impl FnOnce(&mut Self, Value<'_>, &mut Edits)) -> Prepared {
+        let mut tape = Tape::new();
+        let Ok(root) = tape.scan(&body) else { return self.unchanged(body) };
+        if root.kind() != Kind::Object {
+            return self.unchanged(body);
+        }
+        let edits = self.edited(root, edit);
+        self.prepared(edits.apply(&body))
+    }
+
+    fn edited(&mut self, root: Value<'_>, edit: impl FnOnce(&mut Self, Value<'_>, &mut Edits)) -> Edits {
+        let mut edits = Edits::new();
+        self.read(root);
+        edit(self, root, &mut edits);
+        if let (Some(model), Some(literal)) = (self.upstream_model(), root.get("model")) {
+            let mut name = Vec::new();
+            write_str(model, &mut name);
+            edits.replace(literal.span(), name);
+        }
+        edits
+    }
+
+    fn messages(mut self, body: &Bytes) -> Result<Prepared, Fault> {
+        let mut tape = Tape::new();
+        let root = readable(&mut tape, body)?;
+        required(root, self.ask.route)?;
+        let counting = self.ask.route == Route::CountTokens;
+        if counting {
+            self.ask.estimate = estimate::tokens(root);
+        }
+        let translated = match self.profile.messages {
+            MessagesMode::Native => false,
+            // Only vLLM is known to count a chat with /tokenize; the others have a count endpoint of their own.
+            MessagesMode::Translate => !counting || matches!(self.profile.engine, Engine::Vllm | Engine::Unknown),
+        };
+        if !translated {
+            let edits = self.edited(root, |plan, root, edits| {
+                normalize::messages(root, plan.profile, edits, &mut plan.notes);
+            });
+            return Ok(self.prepared(edits.apply(body)));
+        }
+        self.read(root);
+        self.ask.native = false;
+        let profile = self.profile;
+        let source = Source { body, root, profile, model: self.upstream_model() };
+        let rope = if counting {
+            self.path = Some("/tokenize");
+            translated::tokenize(&source, &mut self.notes)?
+        } else {
+            self.path = Some("/v1/chat/completions");
+            self.ask.usage_injected = self.ask.stream && profile.stream_options;
+            translated::chat(&source, &mut self.notes)?
+        };
+        Ok(self.prepared(rope))
+    }
+
+    /// Takes note of what the answer's reader must know.
+    fn read(&mut self, root: Value<'_>) {
+        self.ask.stream = root.get("stream").and_then(Value::as_bool) == Some(true);
+        if let Some(model) = root.get("model").and_then(Value::as_text) {
+            self.ask.model = model.decode().into_owned();
+            self.ask.model_mapped = self.upstream_model().is_some();
+        }
+    }
+
+    fn upstream_model(&self) -> Option<&'p str> {
+        if self.ask.model.is_empty() { None } else { self.profile.upstream_model(&self.ask.model) }
+    }
+
+    /// Asks for usage at the end of a stream that would have none. Other options of the client's stay.
+    fn ask_for_usage(&mut self, root: Value<'_>, edits: &mut Edits) {
+        if !(self.ask.stream && self.profile.stream_options) {
+            return;
+        }
+        match root.get("stream_options") {
+            None => edits.add_member(root, r#""stream_options":{"include_usage":true}"#),
+            Some(options) if options.is_null() => edits.replace(options.span(), r#"{"include_usage":true}"#),
+            Some(options) if options.kind() == Kind::Object => match options.get("include_usage") {
+                None => edits.add_member(options, r#""include_usage":true"#),
+                Some(asked) if asked.as_bool() == Some(true) => return,
+                Some(asked) => edits.replace(asked.span(), "true"),
+            },
+            // Not an object: the engine says so better than we could.
+            Some(_) => return,
+        }
+        self.ask.usage_injected = true;
+    }
+
+    fn prepared(self, body: Rope) -> Prepared {
+        let model = (!self.ask.model.is_empty()).then(|| shortened(&self.ask.model));
+        let stream = self.ask.stream;
+        Prepared { path: self.path, body, reader: Reader::new(self.ask), notes: self.notes, model, stream }
+    }
+}
+
+/// The first 256 bytes at most, cut between characters.
+fn shortened(model: &str) -> String {
+    let mut end = model.len().min(256);
+    while !model.is_char_boundary(end) {
+        end -= 1;
+    }
+    model[..end].to_owned()
+}
+
+/// Scans the body of a Messages route.
+fn readable<'t>(tape: &'t mut Tape, body: &'t Bytes) -> Result<Value<'t>, Fault> {
+    if std::str::from_utf8(body).is_err() {
+        return Err(invalid("The request body is not valid UTF-8."));
+    }
+    let root = tape.scan(body).map_err(|error| invalid(format!("The request body is not valid JSON: {error}.")))?;
+    if root.kind() == Kind::Object { Ok(root) } else { Err(invalid("The request body must be a JSON object.")) }
+}
+
+/// What no Messages request can do without, in either mode.
+fn required(root: Value<'_>, route: Route) -> Result<(), Fault> {
+    match root.get("model") {
+        None => return Err(invalid("model: Field required")),
+        Some(model) if model.kind() != Kind::String => return Err(invalid("model: Input should be a valid string")),
+        Some(_) => {}
+    }
+    match root.get("messages") {
+        None => return Err(invalid("messages: Field required")),
+        Some(list) if list.kind() != Kind::Array => return Err(invalid("messages: Input should be a valid list")),
+        Some(list) if list.items().next().is_none() => {
+            return Err(invalid("messages: at least one message is required"));
+        }
+        Some(_) => {}
+    }
+    match root.get("max_tokens") {
+        _ if route == Route::CountTokens => Ok(()),
+        Some(limit) if limit.kind() == Kind::Number => Ok(()),
+        Some(limit) if !limit.is_null() => Err(invalid("max_tokens: Input should be a valid integer")),
+        _ => Err(invalid("max_tokens: Field required")),
+    }
+}
+
+/// The client's fault, told with status 400. `message` names the place and never quotes the text.
+pub(crate) fn invalid(message: impl Into<String>) -> Fault {
+    Fault {
+        kind: error::Kind::Invalid,
+        source: error::Source::Client,
+        status: 400,
+        message: message.into(),
+        retry_after: None,
+    }
 }
 
 /// Fresh randomness of one exchange, from outside: core itself stays deterministic.

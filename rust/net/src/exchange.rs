@@ -17,6 +17,8 @@ pub struct Head {
 pub struct Opening {
     /// Which path it is.
     pub route: Route,
+    /// Whether it is a question of Foreword's own: then it is not counted.
+    pub own: bool,
     /// HTTP method.
     pub method: String,
     /// Path and query.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use foreword_core::error::Fault;
 use foreword_core::profile::{Engine, LateSystem, Profile};
@@ -121,7 +121,9 @@ impl Gateway {
         let left = Arc::new(Notify::new());
         let running = Running { outbox: Arc::clone(&outbox), left: Arc::clone(&left) };
         locked(&self.shared.running).insert(token, running);
-        self.shared.stats.opened();
+        if !opening.own {
+            self.shared.stats.opened();
+        }
         self.handle.spawn(pipeline::run(Arc::clone(&self.shared), opening, outbox, left));
         token
     }
@@ -208,8 +210,16 @@ impl Drop for Gateway {
 
 /// Starts the thread with the runtime, and the notifier on it.
 fn spawn_network(port: Port, stop: Arc<Notify>) -> io::Result<Handle> {
-    let runtime: Runtime =
-        Builder::new_current_thread().enable_all().max_blocking_threads(PREPARING_THREADS).build()?;
+    let pace = Mutex::new(ReadPace::default());
+    let runtime: Runtime = Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(PREPARING_THREADS)
+        .on_thread_park(move || {
+            if let Some(wait) = locked(&pace).rest() {
+                std::thread::sleep(wait);
+            }
+        })
+        .build()?;
     let handle = runtime.handle().clone();
     std::thread::Builder::new().name("foreword-net".into()).spawn(move || {
         runtime.block_on(async {
@@ -222,4 +232,47 @@ fn spawn_network(port: Port, stop: Arc<Notify>) -> io::Result<Handle> {
         runtime.shutdown_background();
     })?;
     Ok(handle)
+}
+
+/// When the network thread rests between two looks at its sockets.
+///
+/// Events of many streams that are spread evenly would wake the thread for each; resting for what is left of a
+/// tick lets one look find all that came meanwhile. A thread that is woken less than once a tick never rests, so
+/// that a quiet sidecar answers at once.
+#[derive(Debug)]
+struct ReadPace {
+    window: Instant,
+    parks: u32,
+    busy: bool,
+    last: Instant,
+}
+
+impl Default for ReadPace {
+    fn default() -> Self {
+        let now = Instant::now();
+        Self { window: now, parks: 0, busy: false, last: now }
+    }
+}
+
+impl ReadPace {
+    const TICK: Duration = Duration::from_millis(1);
+    /// Ticks over which wake-ups are counted.
+    const WINDOW: u32 = 16;
+
+    /// Called when the thread has nothing left to do: how long it should rest before it waits for its sockets.
+    fn rest(&mut self) -> Option<Duration> {
+        let now = Instant::now();
+        self.parks += 1;
+        let counted = now - self.window;
+        if counted >= Self::TICK * Self::WINDOW {
+            // Resting leaves about one wake-up a tick, so a busy thread stays so down to half of that.
+            let least = if self.busy { Self::WINDOW / 2 } else { Self::WINDOW * 2 };
+            self.busy = self.parks >= least && counted < Self::TICK * Self::WINDOW * 2;
+            self.window = now;
+            self.parks = 0;
+        }
+        let wait = Self::TICK.checked_sub(now - self.last).filter(|_| self.busy);
+        self.last = now + wait.unwrap_or_default();
+        wait.filter(|wait| !wait.is_zero())
+    }
 }

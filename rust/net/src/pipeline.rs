@@ -33,8 +33,16 @@ const WHOLE_ANSWER: usize = 256 * 1024 * 1024;
 /// How long a stated end may take to become the body's end, so that the connection can be used again.
 const TRAILER: Duration = Duration::from_millis(500);
 
+/// The settings that an engine's silence runs into.
+const IDLE: &str = "FOREWORD_IDLE_SECONDS";
+const ANSWER: &str = "FOREWORD_ANSWER_SECONDS";
+
+const PANICKED: &str = "a thread panicked";
+const NO_READER: &str = "an answer without a reader";
+
 /// Runs one exchange. Whatever happens, the outbox gets its record in the end.
 pub(crate) async fn run(shared: Arc<Shared>, opening: Opening, outbox: Arc<Outbox>, left: Arc<Notify>) {
+    let own = opening.own;
     let record = Record::new(opening.route, opening.request_id.clone(), opening.body.len());
     let dialect = if matches!(opening.route, Route::Messages | Route::CountTokens) || speaks_anthropic(&opening) {
         Dialect::Messages
@@ -42,13 +50,21 @@ pub(crate) async fn run(shared: Arc<Shared>, opening: Opening, outbox: Arc<Outbo
         Dialect::OpenAi
     };
     let mut closing = shared.closing.clone();
-    let mut exchange =
-        Exchange { shared: &shared, outbox: &outbox, record, reader: None, dialect, head_sent: false, out: Vec::new() };
+    let mut exchange = Exchange {
+        shared: &shared,
+        outbox: &outbox,
+        record,
+        reader: None,
+        dialect,
+        relayed: true,
+        head_sent: false,
+        out: Vec::new(),
+    };
     let outcome = tokio::select! {
         biased;
         () = left.notified() => None,
         fault = closed(&mut closing) => Some(Err(fault)),
-        outcome = caught(exchange.answer(opening)) => Some(outcome.unwrap_or_else(|| Err(Fault::internal()))),
+        outcome = caught(exchange.answer(opening)) => Some(outcome.unwrap_or_else(|| Err(Fault::internal(PANICKED)))),
     };
     match outcome {
         None => exchange.record.left = true,
@@ -58,7 +74,7 @@ pub(crate) async fn run(shared: Arc<Shared>, opening: Opening, outbox: Arc<Outbo
             tokio::select! {
                 biased;
                 () = left.notified() => exchange.record.left = true,
-                told = caught(exchange.tell(fault)) => drop(told),
+                _ = caught(exchange.tell(fault)) => (),
             }
         }
     }
@@ -66,7 +82,9 @@ pub(crate) async fn run(shared: Arc<Shared>, opening: Opening, outbox: Arc<Outbo
     if let Some(reader) = &reader {
         record.summary = reader.summary().clone();
     }
-    shared.stats.closed(&record);
+    if !own {
+        shared.stats.closed(&record);
+    }
     outbox.end(record.to_json());
 }
 
@@ -102,6 +120,8 @@ struct Exchange<'a> {
     record: Record,
     reader: Option<Reader>,
     dialect: Dialect,
+    /// Whether the answer keeps the engine's dialect, and with it the engine's headers.
+    relayed: bool,
     head_sent: bool,
     /// Bytes for the client that were written and not yet put into the outbox.
     out: Vec<u8>,
@@ -149,7 +169,7 @@ impl Exchange<'_> {
         let prepared = if here {
             work()
         } else {
-            tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(Fault::internal()))
+            tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(Fault::internal(PANICKED)))
         }?;
         self.record.prepared();
         Ok(prepared)
@@ -164,8 +184,9 @@ impl Exchange<'_> {
         self.dialect = prepared.reader.dialect();
         let target = prepared.path.map_or_else(|| opening.target.clone(), str::to_owned);
         let translated = prepared.path.is_some();
+        self.relayed = !translated && !(opening.route == Route::Models && speaks_anthropic(opening));
         let call = Call {
-            method: Method::from_bytes(opening.method.as_bytes()).map_err(|_| Fault::invalid("unknown HTTP method"))?,
+            method: Method::from_bytes(opening.method.as_bytes()).map_err(|_| Fault::invalid("", "unknown HTTP method"))?,
             target,
             headers: upstream_headers(opening, translated),
             body: prepared.body.into_parts(),
@@ -177,7 +198,7 @@ impl Exchange<'_> {
     async fn send(&mut self, call: &Call, reader: &mut Reader) -> Result<Answer, Fault> {
         let limits = self.shared.limits;
         let stream = self.record.stream;
-        let within = if stream { limits.idle } else { limits.answer };
+        let (within, setting) = if stream { (limits.idle, IDLE) } else { (limits.answer, ANSWER) };
         let early = limits.early_head.filter(|_| stream);
         let mut silence = Silence::new(within, early);
         let sending = self.shared.upstream.send(call);
@@ -186,14 +207,14 @@ impl Exchange<'_> {
             let due = tokio::select! {
                 biased;
                 answer = &mut sending => {
-                    let answer = answer.map_err(|failure| self.unreached(&failure))?;
+                    let answer = answer.map_err(|failure| unreached(&failure))?;
                     self.record.retried |= answer.retried;
                     return Ok(answer);
                 }
                 due = silence.next() => due,
             };
             match due {
-                Due::Limit => return Err(Fault::timeout(within.as_secs())),
+                Due::Limit => return Err(Fault::timeout(setting, within.as_secs())),
                 Due::Ping => {
                     self.ping(reader, None).await;
                     silence.ping_in(limits.ping);
@@ -202,21 +223,13 @@ impl Exchange<'_> {
         }
     }
 
-    fn unreached(&self, failure: &Failure) -> Fault {
-        match failure {
-            Failure::Connect(error) => Fault::unreachable(&error.to_string()),
-            Failure::ConnectTimeout => Fault::unreachable("no connection in time"),
-            Failure::Broken(error) => Fault::broken(&error.to_string()),
-        }
-    }
-
     /// Reads a successful answer.
     async fn read(&mut self, answer: Answer, reader: Reader) -> Result<(), Fault> {
         let Answer { response, lease, .. } = answer;
         let (head, body) = response.into_parts();
         let streamed = media_type(&head.headers) == "text/event-stream";
-        let reader = self.reader.insert(reader);
-        let relayed = !reader.translates();
+        self.reader = Some(reader);
+        let relayed = self.relayed;
         let encoded = head.headers.get("content-encoding").is_some_and(|coding| coding != "identity");
         if streamed && !encoded && self.record.stream {
             let sent = relayed.then_some(&head.headers);
@@ -229,9 +242,11 @@ impl Exchange<'_> {
             return self.pass(status, &head.headers, whole).await;
         }
         let whole = decoded(&head.headers, whole)?;
-        let Some(reader) = &mut self.reader else { return Err(Fault::internal()) };
-        if self.record.stream && !relayed {
-            return Err(Fault::broken("the engine answered a stream request with something else"));
+        let Some(reader) = &mut self.reader else { return Err(Fault::internal(NO_READER)) };
+        if self.record.stream && self.record.route == Route::Messages && !relayed {
+            let outcome = reader.whole_as_stream(&whole, &mut self.out);
+            self.flush(None).await;
+            return outcome;
         }
         let whole = reader.whole(&whole)?;
         if reader.estimated() {
@@ -249,15 +264,15 @@ impl Exchange<'_> {
         let limits = self.shared.limits;
         let mut silence = Silence::new(limits.idle, Some(limits.ping));
         loop {
-            let Some(reader) = &mut self.reader else { return Err(Fault::internal()) };
+            let Some(reader) = &mut self.reader else { return Err(Fault::internal(NO_READER)) };
             let frame = tokio::select! {
                 biased;
                 frame = body.frame() => frame,
                 due = silence.next() => {
                     if let Due::Limit = due {
-                        return Err(Fault::timeout(limits.idle.as_secs()));
+                        return Err(Fault::timeout(IDLE, limits.idle.as_secs()));
                     }
-                    let Some(mut reader) = self.reader.take() else { return Err(Fault::internal()) };
+                    let Some(mut reader) = self.reader.take() else { return Err(Fault::internal(NO_READER)) };
                     self.ping(&mut reader, sent).await;
                     self.reader = Some(reader);
                     silence.ping_in(limits.ping);
@@ -284,7 +299,7 @@ impl Exchange<'_> {
                 None => None,
             };
             let whole = cut.is_none();
-            let Some(reader) = &mut self.reader else { return Err(Fault::internal()) };
+            let Some(reader) = &mut self.reader else { return Err(Fault::internal(NO_READER)) };
             let outcome = reader.end(cut, &mut self.out);
             self.flush(sent).await;
             outcome?;
@@ -338,7 +353,7 @@ impl Exchange<'_> {
         let limits = self.shared.limits;
         let whole = tokio::time::timeout(limits.answer, Limited::new(body, WHOLE_ANSWER).collect())
             .await
-            .map_err(|_| Fault::timeout(limits.answer.as_secs()))?
+            .map_err(|_| Fault::timeout(ANSWER, limits.answer.as_secs()))?
             .map_err(|error| Fault::broken(&error.to_string()))?
             .to_bytes();
         lease.give_back();
@@ -439,6 +454,14 @@ impl Exchange<'_> {
         if let Some(notes) = &mut self.record.notes {
             notes.dropped.push(what.to_owned());
         }
+    }
+}
+
+fn unreached(failure: &Failure) -> Fault {
+    match failure {
+        Failure::Connect(error) => Fault::unreachable(&error.to_string()),
+        Failure::ConnectTimeout => Fault::unreachable("no connection in time"),
+        Failure::Broken(error) => Fault::broken(&error.to_string()),
     }
 }
 

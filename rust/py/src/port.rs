@@ -65,8 +65,10 @@ impl Sidecar {
         request_id: &str,
         authorization: Option<Vec<u8>>,
     ) -> PyResult<u64> {
+        let own = route == "own";
         let opening = Opening {
-            route: named(ROUTES, "route", route)?,
+            route: if own { Route::Other } else { named(ROUTES, "route", route)? },
+            own,
             method: method.to_owned(),
             target: String::from_utf8_lossy(target).into_owned(),
             headers: headers.into_iter().map(|(name, value)| (Bytes::from(name), Bytes::from(value))).collect(),
@@ -107,7 +109,7 @@ impl Sidecar {
 
     /// Ends every running exchange with an error that says `message`.
     fn close(&self, message: &str) {
-        self.gateway.close(Fault::closing(message));
+        self.gateway.close(Fault::overloaded(message));
     }
 }
 

@@ -111,10 +111,26 @@ impl Edits {
     /// Removes the items of `array` for which `gone` says so (by index), each with one comma.
     pub fn remove_items(&mut self, array: Value<'_>, gone: impl Fn(usize) -> bool) {
         let spans: Vec<_> = array.items().map(Value::span).collect();
+        self.remove_listed(&spans, gone);
+    }
+
+    /// Removes every member of `object` that is named `key`, each with one comma.
+    pub fn remove_member(&mut self, object: Value<'_>, key: &str) {
+        let mut spans = Vec::new();
+        let mut named = Vec::new();
+        for (name, value) in object.entries() {
+            spans.push(name.span().start..value.span().end);
+            named.push(name.as_text().is_some_and(|name| name.is(key)));
+        }
+        self.remove_listed(&spans, |index| named[index]);
+    }
+
+    /// Removes some of the comma-separated `spans`, each with one comma.
+    fn remove_listed(&mut self, spans: &[Range<usize>], gone: impl Fn(usize) -> bool) {
         let last_kept = (0..spans.len()).rev().find(|&index| !gone(index));
         for (index, span) in spans.iter().enumerate().filter(|(index, _)| gone(*index)) {
             match last_kept {
-                // A kept item follows: what is removed reaches up to the next item.
+                // A kept one follows: what is removed reaches up to the next.
                 Some(last) if index < last => self.replace(span.start..spans[index + 1].start, []),
                 _ => break,
             }
@@ -124,6 +140,19 @@ impl Edits {
             let start = last_kept.map_or(first.start, |last| spans[last].end);
             self.replace(start..end.end, []);
         }
+    }
+
+    /// Appends the edited text to `out`: for texts so small that sharing them does not pay.
+    pub fn write(mut self, text: &[u8], out: &mut Vec<u8>) {
+        self.list.sort_by_key(|(span, _)| (span.start, span.end));
+        let mut at = 0;
+        for (span, replacement) in self.list {
+            debug_assert!(span.start >= at, "edits overlap");
+            out.extend_from_slice(&text[at..span.start.max(at)]);
+            out.extend_from_slice(&replacement);
+            at = span.end.max(at);
+        }
+        out.extend_from_slice(&text[at..]);
     }
 
     /// Carries the edits out on the text that they were made for.
@@ -167,6 +196,21 @@ mod tests {
         }
     }
 
+    #[test]
+    fn removes_members_by_name() {
+        for (before, after) in [
+            (r#"{ "a":1 }"#, "{  }"),
+            (r#"{"a":1, "b":2,"a":3}"#, r#"{"b":2}"#),
+            (r#"{"b":2, "\u0061":3}"#, r#"{"b":2}"#),
+            (r#"{"b":2}"#, r#"{"b":2}"#),
+        ] {
+            let mut tape = Tape::new();
+            let mut edits = Edits::new();
+            edits.remove_member(tape.scan(before.as_bytes()).unwrap(), "a");
+            assert_eq!(edits.apply(&Bytes::copy_from_slice(before.as_bytes())).to_vec(), after.as_bytes());
+        }
+    }
+
     proptest! {
         #[test]
         fn removing_items_keeps_the_others(gone in prop::collection::vec(any::<bool>(), 0..8), space in "[ \n]{0,2}") {
@@ -197,6 +241,9 @@ mod tests {
                 at = end;
             }
             expected.extend_from_slice(&text[at..]);
+            let mut written = Vec::new();
+            edits.clone().write(&text, &mut written);
+            prop_assert_eq!(&written, &expected);
             let rope = edits.apply(&Bytes::from(text));
             prop_assert_eq!(rope.len(), expected.len());
             prop_assert_eq!(rope.to_vec(), expected);

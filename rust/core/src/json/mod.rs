@@ -6,4 +6,4 @@ mod text;
 
 pub use edit::{Edits, Rope};
 pub use scan::{Items, Kind, MAX_DEPTH, Members, SyntaxError, Tape, Value};
-pub use text::{Text, write_str};
+pub use text::{Chars, Text, write_str};

@@ -401,6 +401,12 @@ impl<'t> Value<'t> {
         Members { children: self.children(Kind::Object) }
     }
 
+    /// The members of an object with their keys as values, for edits that need the keys' spans.
+    pub fn entries(self) -> impl Iterator<Item = (Value<'t>, Value<'t>)> {
+        let mut children = self.children(Kind::Object);
+        std::iter::from_fn(move || Some((children.next()?, children.next()?)))
+    }
+
     /// The items of an array; nothing for other kinds.
     pub fn items(self) -> Items<'t> {
         self.children(Kind::Array)
@@ -481,8 +487,29 @@ mod tests {
     #[test]
     fn refuses_what_the_grammar_refuses() {
         for text in [
-            "", " ", "{", "[1,]", "{\"a\":1,}", "{a:1}", "01", "1.", "-", "1e", "+1", "NaN", "\"\\x\"", "\"\\u12g4\"",
-            "\"a\nb\"", "\"a", "tru", "nulls", "1 2", "[1}", "{\"a\"}", "]", "\u{feff}1",
+            "",
+            " ",
+            "{",
+            "[1,]",
+            "{\"a\":1,}",
+            "{a:1}",
+            "01",
+            "1.",
+            "-",
+            "1e",
+            "+1",
+            "NaN",
+            "\"\\x\"",
+            "\"\\u12g4\"",
+            "\"a\nb\"",
+            "\"a",
+            "tru",
+            "nulls",
+            "1 2",
+            "[1}",
+            "{\"a\"}",
+            "]",
+            "\u{feff}1",
         ] {
             assert!(!accepts(text.as_bytes()), "{text:?}");
         }

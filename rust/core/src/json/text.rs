@@ -32,6 +32,20 @@ impl<'t> Text<'t> {
         self.raw.contains(&b'\\') && self.decode() == plain
     }
 
+    /// The characters with escapes decoded, each with the offset in [`Text::raw`] just behind it.
+    pub fn chars(self) -> Chars<'t> {
+        Chars { raw: self.raw, at: 0 }
+    }
+
+    /// How many bytes of UTF-8 the string is.
+    pub fn decoded_len(self) -> usize {
+        if self.raw.contains(&b'\\') {
+            self.chars().map(|(character, _)| character.len_utf8()).sum()
+        } else {
+            self.raw.len()
+        }
+    }
+
     /// The string itself. Lone surrogate escapes and invalid UTF-8 become U+FFFD.
     pub fn decode(self) -> Cow<'t, str> {
         if !self.raw.contains(&b'\\') {
@@ -50,6 +64,38 @@ impl<'t> Text<'t> {
             Ok(plain) => plain,
             Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
         })
+    }
+}
+
+/// Iterates over a string's characters; see [`Text::chars`].
+#[derive(Clone, Debug)]
+pub struct Chars<'t> {
+    raw: &'t [u8],
+    at: usize,
+}
+
+impl Iterator for Chars<'_> {
+    type Item = (char, usize);
+
+    fn next(&mut self) -> Option<(char, usize)> {
+        let rest = self.raw.get(self.at..)?;
+        let (character, used) = match *rest.first()? {
+            b'\\' => unescape(rest),
+            ascii if ascii.is_ascii() => (char::from(ascii), 1),
+            lead => {
+                let bytes = rest.get(
+                    ..match lead {
+                        0xF0.. => 4,
+                        0xE0.. => 3,
+                        _ => 2,
+                    },
+                );
+                let character = bytes.and_then(|bytes| std::str::from_utf8(bytes).ok()?.chars().next());
+                character.map_or((char::REPLACEMENT_CHARACTER, 1), |character| (character, character.len_utf8()))
+            }
+        };
+        self.at += used;
+        Some((character, self.at))
     }
 }
 
@@ -113,7 +159,7 @@ mod tests {
 
     #[test]
     fn decodes_escapes_and_surrogates() {
-        assert_eq!(Text::new(br#"a\n\u00e9\/\ud83d\ude42"#).decode(), "a\né/🙂");
+        assert_eq!(Text::new(br"a\n\u00e9\/\ud83d\ude42").decode(), "a\né/🙂");
         assert_eq!(Text::new(br"x\ud83d y\ude42").decode(), "x\u{fffd} y\u{fffd}");
         assert_eq!(Text::new(b"a\xf0\x9f").decode(), "a\u{fffd}");
     }
@@ -124,6 +170,14 @@ mod tests {
         assert!(!Text::new(br"a\n").is("a\\n"));
     }
 
+    #[test]
+    fn characters_tell_where_they_end() {
+        let text = Text::new("a\\né\\ud83d\\ude42🙂".as_bytes());
+        let all: Vec<_> = text.chars().collect();
+        assert_eq!(all, [('a', 1), ('\n', 3), ('é', 5), ('🙂', 17), ('🙂', 21)]);
+        assert_eq!(Text::new(b"\xf0\x9f").chars().count(), 2);
+    }
+
     proptest! {
         #[test]
         fn a_written_string_reads_back(plain in any::<String>()) {
@@ -132,6 +186,8 @@ mod tests {
             prop_assert_eq!(&serde_json::from_slice::<String>(&literal).unwrap(), &plain);
             let text = Text::new(&literal[1..literal.len() - 1]);
             prop_assert_eq!(text.decode(), plain.as_str());
+            prop_assert_eq!(text.chars().map(|(character, _)| character).collect::<String>(), plain.as_str());
+            prop_assert_eq!(text.decoded_len(), plain.len());
             prop_assert!(text.is(&plain));
         }
     }

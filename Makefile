@@ -1,0 +1,97 @@
+# Everything here works from a fresh clone: each target first makes what it needs, and only that.
+# Needed on the machine: Python 3.11 or newer with venv, a Rust toolchain (cargo), a C compiler.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+# `-m pip install` of the package must find the tools of the environment, and pyo3 its interpreter.
+export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
+export PYTHONDONTWRITEBYTECODE ?= 1
+
+RUST_SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find rust/core rust/net rust/py -name '*.rs' -o -name Cargo.toml)
+# The crates with tests. foreword-py is an extension module, which only an interpreter can load: Python tests it.
+TESTED := --workspace --exclude foreword-py
+
+.PHONY: help build demo test lint format bench lock docs clean check-tools
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+check-tools:
+	@missing=0; \
+	lacks() { echo "missing: $$1" >&2; missing=1; }; \
+	if ! command -v $(PYTHON) >/dev/null; then lacks "Python 3.11 or newer ($(PYTHON) was not found; set PYTHON=...)"; \
+	elif ! $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then lacks "Python 3.11 or newer ($(PYTHON) is $$($(PYTHON) -V 2>&1); set PYTHON=...)"; \
+	elif ! $(PYTHON) -c 'import venv, ensurepip' 2>/dev/null; then lacks "Python's venv module (Debian and Ubuntu: apt install python3-venv)"; fi; \
+	if ! command -v cargo >/dev/null; then lacks "a Rust toolchain, 1.88 or newer (cargo was not found; see rustup.rs)"; fi; \
+	if ! command -v cc >/dev/null; then lacks "a C compiler (cc was not found; Debian and Ubuntu: apt install gcc libc6-dev)"; fi; \
+	exit $$missing
+
+$(BIN)/python: | check-tools
+	$(PYTHON) -m venv $(VENV)
+
+# What `foreword` needs to run, and what builds it.
+$(VENV)/.runtime: requirements/runtime.txt requirements/build.txt | $(BIN)/python
+	$(PIP) install --quiet --require-hashes -r requirements/build.txt -r requirements/runtime.txt
+	@touch $@
+
+# What the tests and lints need on top.
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.runtime
+	$(PIP) install --quiet --require-hashes -r requirements/dev.txt
+	@touch $@
+
+# The Rust core in release mode, and `foreword` in the environment; Python files are used from where they lie.
+$(VENV)/.built: $(RUST_SOURCES) $(VENV)/.runtime
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+build: check-tools $(VENV)/.built ## the environment in .venv with `foreword` in it, the Rust core in release mode
+
+demo: build ## the incident, before and after, on this machine: no GPU, no configuration
+	$(BIN)/foreword demo $(DEMO_FLAGS)
+
+test: build $(VENV)/.dev ## all tests, Rust and Python; fails when more is skipped than tests/allowed-skips says
+	@mkdir -p target
+	cargo test --locked $(TESTED) 2>&1 | tee target/cargo-test.log
+	$(BIN)/python -m pytest --junitxml=target/pytest.xml tests/unit $(wildcard tests/http tests/conformance)
+	$(BIN)/python .ci/skips target/cargo-test.log target/pytest.xml tests/allowed-skips
+
+lint: check-tools $(VENV)/.dev ## formatters in check mode, clippy, ruff, mypy
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: check-tools $(VENV)/.dev ## writes what `make lint` would ask for, as far as tools can
+	cargo fmt --all
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: check-tools ## the benches of the Rust core
+	cargo bench --locked -p foreword-core
+
+docs: build ## renews docs/settings.md and the comments of deploy/compose.yaml from the settings table
+	$(BIN)/foreword settings --markdown > docs/settings.md
+	awk 'FNR == NR { block = block $$0 ORS; next } \
+	  /^# FOREWORD_|^#     / { printf "%s", block; block = ""; next } { print }' \
+	  <($(BIN)/foreword settings --comments) deploy/compose.yaml > target/compose.yaml
+	cp target/compose.yaml deploy/compose.yaml
+
+COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	--custom-compile-command "make lock" --upgrade
+lock: check-tools $(VENV)/.dev ## renews the Python locks in requirements/ (Cargo.lock: cargo update)
+	$(COMPILE) pyproject.toml -o requirements/runtime.txt
+	$(COMPILE) pyproject.toml --extra test -c requirements/runtime.txt -o requirements/dev.txt
+	printf 'maturin>=1.16,<2\n' | $(COMPILE) - -c requirements/dev.txt -o requirements/build.txt
+
+clean: ## removes everything that the other targets made
+	rm -rf $(VENV) target dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find proxy -name '*.so' -delete
+	find proxy tests loadtest -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,5 @@
+//! Pure models of what inference engines keep of the prompts they have read.
+//!
+//! A model knows tokens and order of use, never time or memory: the stand-in engine puts the clock to it.
+
+pub mod blocks;

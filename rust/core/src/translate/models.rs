@@ -1,0 +1,89 @@
+//! The model list in Anthropic's form.
+
+use super::write_str;
+use crate::error::Fault;
+use crate::json::{Tape, Value};
+
+/// `/v1/models` of an engine, for a client that speaks Anthropic.
+///
+/// # Errors
+/// The body is no list of models.
+pub(crate) fn anthropic(body: &[u8]) -> Result<Vec<u8>, Fault> {
+    let mut tape = Tape::new();
+    let data = tape.scan(body).ok().and_then(|root| root.get("data"));
+    let Some(data) = data else { return Err(Fault::broken("it is not a list of models")) };
+    let mut list = br#"{"data":["#.to_vec();
+    let mut ids = Vec::new();
+    for model in data.items() {
+        let Some(id) = model.get("id").and_then(Value::as_text).map(|id| id.decode()) else { continue };
+        let name = model.get("display_name").and_then(Value::as_text).map_or_else(|| id.clone(), |name| name.decode());
+        let created = model.get("created").and_then(Value::as_u64).unwrap_or(0);
+        list.extend_from_slice(if ids.is_empty() { br#"{"type":"model","id":"# } else { br#",{"type":"model","id":"# });
+        write_str(&id, &mut list);
+        list.extend_from_slice(br#","display_name":"#);
+        write_str(&name, &mut list);
+        list.extend_from_slice(format!(r#","created_at":"{}"}}"#, rfc3339(created)).as_bytes());
+        ids.push(id);
+    }
+    list.extend_from_slice(br#"],"has_more":false"#);
+    for (name, id) in [("first_id", ids.first()), ("last_id", ids.last())] {
+        list.extend_from_slice(format!(r#","{name}":"#).as_bytes());
+        match id {
+            Some(id) => write_str(id, &mut list),
+            None => list.extend_from_slice(b"null"),
+        }
+    }
+    list.push(b'}');
+    Ok(list)
+}
+
+/// Seconds since 1970 as a date and time in UTC. Years beyond 9999 have no such form and become the epoch.
+fn rfc3339(seconds: u64) -> String {
+    const LAST: u64 = 253_402_300_799;
+    let seconds = if seconds > LAST { 0 } else { seconds };
+    let (mut days, of_day) = (seconds / 86_400, seconds % 86_400);
+    let is_leap = |year: u64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let mut year = 1970;
+    while days >= 365 + u64::from(is_leap(year)) {
+        days -= 365 + u64::from(is_leap(year));
+        year += 1;
+    }
+    let lengths = [31, 28 + u64::from(is_leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let mut month = 1;
+    for length in lengths {
+        if days < length {
+            break;
+        }
+        days -= length;
+        month += 1;
+    }
+    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}-{month:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z", days + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_right() {
+        for (seconds, date) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_700_000_000, "2023-11-14T22:13:20Z"),
+            (1_735_689_599, "2024-12-31T23:59:59Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+            (253_402_300_799, "9999-12-31T23:59:59Z"),
+            (u64::MAX, "1970-01-01T00:00:00Z"),
+        ] {
+            assert_eq!(rfc3339(seconds), date);
+        }
+    }
+
+    #[test]
+    fn an_empty_list_has_no_ends() {
+        let list = anthropic(br#"{"object":"list","data":[]}"#).unwrap();
+        assert_eq!(list, br#"{"data":[],"has_more":false,"first_id":null,"last_id":null}"#);
+        assert!(anthropic(b"[]").is_err());
+    }
+}

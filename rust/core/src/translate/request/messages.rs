@@ -1,0 +1,299 @@
+//! `system` and `messages` as chat messages.
+
+use super::Source;
+use super::blocks::{self, Path};
+use super::out::{Call, Content, Inside, Message, Part, text_of};
+use super::reasoning::{self, Thinking};
+use crate::error::Fault;
+use crate::json::{Kind, Text, Value};
+use crate::normalize::billing_header::{self, Header};
+use crate::normalize::late_system::{self, Placement, Turn};
+use crate::normalize::{BILLING_HEADER, LATE_SYSTEM, is_type, messages_turn};
+use crate::profile::LateSystem;
+use crate::request::Notes;
+use crate::translate::tool_id;
+
+/// The conversation as it goes upstream.
+pub(super) struct Chat {
+    pub(super) messages: Vec<Message>,
+    /// Whether the last message is an assistant's text that the engine is to go on with.
+    pub(super) prefill: bool,
+}
+
+/// Translates the conversation.
+///
+/// # Errors
+/// A fault that names the place where a message has no meaning (no role, content that is no text and no list, ...).
+pub(super) fn chat(source: &Source<'_>, notes: &mut Notes) -> Result<Chat, Fault> {
+    let list: Vec<_> = source.root.get("messages").into_iter().flat_map(Value::items).collect();
+    let turns: Vec<_> = list.iter().map(|&message| messages_turn(message)).collect();
+    let started = turns.iter().position(|turn| *turn != Turn::System).unwrap_or(turns.len());
+    let mut builder = Builder { source, notes, messages: Vec::new(), last_tool: None, held: Vec::new() };
+
+    let path = Path::root("messages");
+    builder.head(&list[..started])?;
+    let plan = late_system::plan(&turns, source.profile.late_system);
+    let mut prefill = false;
+    for (index, (&message, placement)) in list.iter().zip(plan).enumerate().skip(started) {
+        let path = path.item(index);
+        let (role, content) = role_and_content(message, path)?;
+        prefill = false;
+        match role {
+            _ if turns[index] == Turn::System => builder.late(index, content, placement, path.key("content"))?,
+            role if role.is("user") => builder.user(index, content, path.key("content"))?,
+            role if role.is("assistant") => prefill = builder.assistant(content, path.key("content"))?,
+            _ => return Err(path.key("role").fault("Input should be 'user', 'assistant' or 'system'")),
+        }
+    }
+    if prefill && Thinking::of(source.root) == Thinking::Enabled && !list.last().is_some_and(|&last| begins_with_thinking(last)) {
+        let what = "a final assistant message cannot be continued while thinking is enabled";
+        return Err(path.item(list.len() - 1).fault(what));
+    }
+    Ok(Chat { messages: builder.messages, prefill })
+}
+
+fn role_and_content<'t>(message: Value<'t>, path: Path<'_>) -> Result<(Text<'t>, Value<'t>), Fault> {
+    let role = path.string(path.object(message)?, "role")?;
+    let content = message.get("content").ok_or_else(|| path.key("content").fault("Field required"))?;
+    Ok((role.as_text().unwrap_or(Text::new(b"")), content))
+}
+
+fn begins_with_thinking(message: Value<'_>) -> bool {
+    let first = message.get("content").and_then(|content| content.items().next());
+    first.is_some_and(|block| is_type(block, "thinking") || is_type(block, "redacted_thinking"))
+}
+
+struct Builder<'s, 'n> {
+    source: &'s Source<'s>,
+    notes: &'n mut Notes,
+    messages: Vec<Message>,
+    /// The last tool message so far.
+    last_tool: Option<usize>,
+    /// Notes that wait for the results of the message with that index.
+    held: Vec<(usize, Placement, Inside)>,
+}
+
+impl Builder<'_, '_> {
+    /// The system message: the `system` field, then system messages in front of the conversation.
+    fn head(&mut self, leading: &[Value<'_>]) -> Result<(), Fault> {
+        let mut head = Head { text: Inside::default(), strip: self.source.profile.billing_header, notes: self.notes };
+        if let Some(system) = self.source.root.get("system").filter(|system| !system.is_null()) {
+            head.add(system, Path::root("system"))?;
+        }
+        for (index, &message) in leading.iter().enumerate() {
+            let path = Path::root("messages");
+            let path = path.item(index);
+            let (_, content) = role_and_content(message, path)?;
+            head.add(content, path.key("content"))?;
+        }
+        let text = head.text;
+        if !text.is_empty() {
+            self.messages.push(Message::new("system", Content::Text(text)));
+        }
+        Ok(())
+    }
+
+    /// A system message inside the conversation (rule 2).
+    fn late(&mut self, index: usize, content: Value<'_>, placement: Placement, path: Path<'_>) -> Result<(), Fault> {
+        let text = text_of(blocks::parts(content, path, self.notes)?);
+        if text.is_empty() {
+            return Ok(());
+        }
+        if placement != Placement::Stay {
+            self.notes.note_rule(LATE_SYSTEM);
+        }
+        match placement {
+            Placement::Result(target) | Placement::After(target) if target > index => {
+                self.held.push((target, placement, text));
+            }
+            other => self.put(other, text),
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, placement: Placement, text: Inside) {
+        let system = placement == Placement::Stay
+            || matches!(placement, Placement::After(_)) && self.source.profile.late_system == LateSystem::System;
+        if system {
+            return self.messages.push(Message::new("system", Content::Text(text)));
+        }
+        let (open, close) = late_system::wrapper(&text.texts(self.source.body));
+        let mut note = Inside::own(open);
+        note.append(text);
+        note.add(close);
+        let tool = self.last_tool.filter(|_| matches!(placement, Placement::Result(_)));
+        match tool.and_then(|index| self.messages.get_mut(index)) {
+            Some(Message { content: Content::Text(result), .. }) => result.join(note),
+            _ => self.messages.push(Message::new("user", Content::Text(note))),
+        }
+    }
+
+    fn user(&mut self, index: usize, content: Value<'_>, path: Path<'_>) -> Result<(), Fault> {
+        let mut own = Vec::new();
+        // Engines take text only in tool messages: images go to the user message behind all of them.
+        let mut hoisted = Vec::new();
+        let mut results = false;
+        if content.kind() == Kind::Array {
+            for (index, block) in content.items().enumerate() {
+                if is_type(block, "tool_result") {
+                    results = true;
+                    let message = self.result(block, path.item(index), &mut hoisted)?;
+                    self.last_tool = Some(self.messages.len());
+                    self.messages.push(message);
+                } else {
+                    blocks::add(block, path.item(index), self.notes, &mut own)?;
+                }
+            }
+        } else {
+            own = blocks::parts(content, path, self.notes)?;
+        }
+        let (due, held) = std::mem::take(&mut self.held).into_iter().partition(|(target, ..)| *target == index);
+        self.held = held;
+        let due: Vec<_> = due;
+        for (_, placement, text) in due {
+            self.put(placement, text);
+        }
+        hoisted.append(&mut own);
+        if !(results && hoisted.is_empty()) {
+            self.messages.push(Message::new("user", Content::of(hoisted)));
+        }
+        Ok(())
+    }
+
+    /// The tool message for a `tool_result` block. Its images are added to `images`.
+    fn result(&mut self, block: Value<'_>, path: Path<'_>, images: &mut Vec<Part>) -> Result<Message, Fault> {
+        let id = path.string(block, "tool_use_id")?;
+        let content = block.get("content").filter(|content| !content.is_null());
+        let parts = content.map_or(Ok(Vec::new()), |content| blocks::parts(content, path.key("content"), self.notes))?;
+        let (pictures, texts): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| matches!(part, Part::Image(_)));
+        let text = text_of(texts);
+        let failed = block.get("is_error").and_then(Value::as_bool) == Some(true);
+        let text = match (failed, text.is_empty()) {
+            (true, true) => Inside::own("Error"),
+            (true, false) if !says_error(&text.texts(self.source.body)) => {
+                let mut marked = Inside::own("Error: ");
+                marked.append(text);
+                marked
+            }
+            (false, true) if pictures.is_empty() => Inside::own("(no output)"),
+            (false, true) => Inside::own("(image follows)"),
+            (_, false) => text,
+        };
+        images.extend(pictures);
+        Ok(Message { answers: Some(engine_id(id)), ..Message::new("tool", Content::Text(text)) })
+    }
+
+    /// Whether the message is plain text that an engine could go on with.
+    fn assistant(&mut self, content: Value<'_>, path: Path<'_>) -> Result<bool, Fault> {
+        let mut parts = Vec::new();
+        let mut message = Message::new("assistant", Content::Null);
+        if content.kind() == Kind::Array {
+            for (index, block) in content.items().enumerate() {
+                self.said(block, path.item(index), &mut message, &mut parts)?;
+            }
+        } else {
+            parts = blocks::parts(content, path, self.notes)?;
+        }
+        let text = text_of(parts);
+        let plain = !text.is_empty() && message.calls.is_empty();
+        // A turn with neither text nor calls nor thinking says nothing, and strict templates refuse it.
+        if text.is_empty() && message.calls.is_empty() && message.reasoning.is_empty() {
+            return Ok(false);
+        }
+        if !text.is_empty() || message.calls.is_empty() {
+            message.content = Content::Text(text);
+        }
+        self.messages.push(message);
+        Ok(plain)
+    }
+
+    /// One block of an assistant's turn.
+    fn said(&mut self, block: Value<'_>, path: Path<'_>, message: &mut Message, parts: &mut Vec<Part>) -> Result<(), Fault> {
+        let kind = path.string(path.object(block)?, "type")?.as_text().map(Text::decode).unwrap_or_default();
+        match &*kind {
+            "thinking" => {
+                if reasoning::history_field(self.source.profile.engine).is_some() {
+                    message.reasoning.join(block.get("thinking").map(Inside::of).unwrap_or_default());
+                }
+            }
+            // Sealed for Anthropic's own servers.
+            "redacted_thinking" => {}
+            "tool_use" => message.calls.push(Call {
+                id: engine_id(path.string(block, "id")?),
+                name: Inside::of(path.string(block, "name")?),
+                input: block.get("input").filter(|input| !input.is_null()).map(Value::span),
+            }),
+            // What Anthropic's servers ran: no engine can go on with it.
+            server if server.ends_with("_tool_use") || server.ends_with("_tool_result") => self.notes.note_dropped(server),
+            _ => blocks::add(block, path, self.notes, parts)?,
+        }
+        Ok(())
+    }
+}
+
+/// The system message under way.
+struct Head<'n> {
+    text: Inside,
+    /// Whether the next text is the first one (rule 1).
+    strip: bool,
+    notes: &'n mut Notes,
+}
+
+impl Head<'_> {
+    fn add(&mut self, content: Value<'_>, path: Path<'_>) -> Result<(), Fault> {
+        match content.kind() {
+            Kind::String => self.add_text(content),
+            Kind::Array => {
+                for (index, block) in content.items().enumerate() {
+                    let path = path.item(index);
+                    if is_type(path.object(block)?, "text") {
+                        self.add_text(path.string(block, "text")?);
+                    } else {
+                        let mut parts = Vec::new();
+                        blocks::add(block, path, self.notes, &mut parts)?;
+                        self.text.join(text_of(parts));
+                    }
+                }
+            }
+            _ => return Err(path.fault("Input should be a string or a list of text blocks")),
+        }
+        Ok(())
+    }
+
+    fn add_text(&mut self, literal: Value<'_>) {
+        let found = literal.as_text().filter(|_| self.strip).map_or(Header::Absent, billing_header::find);
+        if matches!(found, Header::Whole | Header::Prefix(_)) {
+            self.notes.note_rule(BILLING_HEADER);
+        }
+        self.strip &= found == Header::Whole;
+        match found {
+            Header::Whole => {}
+            Header::Prefix(cut) => self.text.join(Inside::behind(literal, cut)),
+            Header::Unknown => {
+                self.notes.note_unknown(BILLING_HEADER);
+                self.text.join(Inside::of(literal));
+            }
+            Header::Absent => self.text.join(Inside::of(literal)),
+        }
+    }
+}
+
+/// A call's id in the engine's own form.
+fn engine_id(literal: Value<'_>) -> Inside {
+    let Some(text) = literal.as_text() else { return Inside::default() };
+    let id = text.decode();
+    let engine = tool_id::to_engine(&id);
+    if engine == id {
+        return Inside::of(literal);
+    }
+    let mut written = Vec::new();
+    crate::json::write_str(&engine, &mut written);
+    let inside = written.get(1..written.len() - 1).unwrap_or_default();
+    Inside::own(String::from_utf8_lossy(inside).into_owned())
+}
+
+/// Whether a failed result says so itself.
+fn says_error(pieces: &[Text<'_>]) -> bool {
+    let head = pieces.iter().flat_map(|piece| piece.chars()).map(|(character, _)| character);
+    "error".chars().eq(head.take(5).map(|character| character.to_ascii_lowercase()))
+}

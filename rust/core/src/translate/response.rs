@@ -1,0 +1,103 @@
+//! A whole chat completion into an Anthropic message. It goes the way of a stream with one chunk, so that both
+//! forms of one answer say the same.
+
+use super::events::Items;
+use super::turn::{Stop, Turn, chunk_fault, empty};
+use super::{ids, write_str};
+use crate::answer::{Ask, Summary};
+use crate::error::Fault;
+use crate::json::Tape;
+use crate::sse::{Event, Splitter};
+use crate::wire::chat::Chunk;
+
+/// The message, and what is known of the answer.
+///
+/// An engine that streams although it was not asked to is understood as well.
+///
+/// # Errors
+/// The body is empty, is no completion, or tells of a failure.
+pub(crate) fn message(body: &[u8], ask: &Ask, summary: &mut Summary) -> Result<Vec<u8>, Fault> {
+    let mut turn = Turn::new(Items::default(), ask.ids);
+    let mut content = Vec::new();
+    let read = if is_event_stream(body) {
+        fold(body, &mut turn, &mut content)
+    } else {
+        complete(body, &mut turn, &mut content)
+    };
+    let stop = read.map(|()| turn.end(&mut content));
+    summary.clone_from(&turn.summary);
+    let Stop { reason, sequence } = stop?;
+    let mut message =
+        format!(r#"{{"id":"{}","type":"message","role":"assistant","model":"#, ids::message(ask.ids)).into_bytes();
+    write_str(&ask.model, &mut message);
+    message.extend_from_slice(br#","content":["#);
+    message.extend_from_slice(&content);
+    message.extend_from_slice(format!(r#"],"stop_reason":"{reason}","stop_sequence":"#).as_bytes());
+    match sequence {
+        Some(sequence) => write_str(&sequence, &mut message),
+        None => message.extend_from_slice(b"null"),
+    }
+    message.extend_from_slice(br#","usage":"#);
+    summary.usage.client(ask.usage).write(&mut message);
+    message.push(b'}');
+    Ok(message)
+}
+
+fn complete(body: &[u8], turn: &mut Turn<Items>, content: &mut Vec<u8>) -> Result<(), Fault> {
+    if body.trim_ascii().is_empty() {
+        return Err(empty());
+    }
+    let mut tape = Tape::new();
+    let Ok(root) = tape.scan(body) else { return Err(Fault::broken("it is not JSON")) };
+    let chunk = Chunk::read(root);
+    if let Some(fault) = chunk_fault(&chunk, false, root) {
+        return Err(fault);
+    }
+    if chunk.first_choice().all(|choice| choice.delta.is_none()) {
+        return Err(Fault::broken("it has no message"));
+    }
+    turn.note_usage(&chunk);
+    turn.read(&chunk, content)
+}
+
+/// Whether the body is a stream of events.
+fn is_event_stream(body: &[u8]) -> bool {
+    let head = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii_start();
+    [&b"data:"[..], b"event:", b"id:", b"retry:", b":"].iter().any(|field| head.starts_with(field))
+}
+
+/// Reads a stream as if it were one answer.
+fn fold(body: &[u8], turn: &mut Turn<Items>, content: &mut Vec<u8>) -> Result<(), Fault> {
+    let mut tape = Tape::new();
+    let mut joined = Vec::new();
+    let mut ended = false;
+    let mut any = false;
+    let mut event = |event: Event<'_>| -> Result<(), Fault> {
+        let named_error = event.name() == Some(b"error");
+        let Some(data) = event.data(&mut joined) else { return Ok(()) };
+        turn.summary.events += 1;
+        if data == b"[DONE]" {
+            ended = true;
+            return Ok(());
+        }
+        let Ok(root) = tape.scan(data) else {
+            turn.summary.unreadable += 1;
+            return Ok(());
+        };
+        any = true;
+        let chunk = Chunk::read(root);
+        if let Some(fault) = chunk_fault(&chunk, named_error, root) {
+            return Err(fault);
+        }
+        turn.note_usage(&chunk);
+        turn.read(&chunk, content)
+    };
+    let mut splitter = Splitter::new();
+    splitter.feed(body, &mut event)?;
+    splitter.finish(&mut event)?;
+    match (any, ended || turn.is_finished()) {
+        (false, _) => Err(empty()),
+        (true, false) => Err(Fault::broken("it ended without a finish_reason and without [DONE]")),
+        (true, true) => Ok(()),
+    }
+}

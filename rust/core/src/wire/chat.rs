@@ -1,0 +1,150 @@
+//! What a chat completion, whole or in chunks, says.
+
+use crate::json::{Kind, Text, Value};
+
+/// One chunk of a stream, or a whole completion.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Chunk<'t> {
+    pub(crate) choices: Option<Value<'t>>,
+    pub(crate) usage: Option<Value<'t>>,
+    /// llama.cpp's and Strata's own figures.
+    pub(crate) timings: Option<Value<'t>>,
+    /// The engine's failure, if this is one: an object, a text, or the whole chunk in old vLLM's flat form.
+    pub(crate) error: Option<Value<'t>>,
+}
+
+impl<'t> Chunk<'t> {
+    /// Reads `root`; of duplicate members the last counts.
+    pub(crate) fn read(root: Value<'t>) -> Self {
+        let mut chunk = Self::default();
+        let mut flat_error = false;
+        for (name, value) in root.members() {
+            match name.raw() {
+                b"choices" => chunk.choices = Some(value),
+                b"usage" => chunk.usage = Some(value).filter(|usage| usage.kind() == Kind::Object),
+                b"timings" => chunk.timings = Some(value).filter(|timings| timings.kind() == Kind::Object),
+                b"error" => chunk.error = Some(value).filter(|error| !error.is_null()),
+                b"object" | b"type" => flat_error |= value.as_text().is_some_and(|text| text.is("error")),
+                _ => {}
+            }
+        }
+        if chunk.error.is_none() && flat_error {
+            chunk.error = Some(root);
+        }
+        chunk
+    }
+
+    /// Whether `choices` is an empty list, as in the chunk that only brings usage.
+    pub(crate) fn has_no_choice(&self) -> bool {
+        self.choices.is_some_and(|choices| choices.kind() == Kind::Array && choices.items().next().is_none())
+    }
+
+    /// The parts of the first choice; others (`n` > 1) have no place in a message.
+    pub(crate) fn first_choice(&self) -> impl Iterator<Item = Choice<'t>> {
+        let items = self.choices.into_iter().flat_map(Value::items);
+        items.map(Choice::read).filter(|choice| choice.index == 0)
+    }
+}
+
+/// One choice.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Choice<'t> {
+    pub(crate) index: u64,
+    pub(crate) delta: Option<Value<'t>>,
+    /// Whether the delta is a whole `message`.
+    pub(crate) whole: bool,
+    pub(crate) finish: Option<Text<'t>>,
+    /// The stop string that matched: vLLM's `stop_reason`, SGLang's `matched_stop`. Token ids do not count.
+    pub(crate) stop: Option<Text<'t>>,
+}
+
+impl<'t> Choice<'t> {
+    fn read(value: Value<'t>) -> Self {
+        let mut choice = Self::default();
+        for (name, value) in value.members() {
+            match name.raw() {
+                b"index" => choice.index = value.as_u64().unwrap_or(0),
+                b"delta" if value.kind() == Kind::Object => (choice.delta, choice.whole) = (Some(value), false),
+                b"message" if value.kind() == Kind::Object && choice.delta.is_none() => {
+                    (choice.delta, choice.whole) = (Some(value), true);
+                }
+                b"finish_reason" => choice.finish = value.as_text(),
+                b"stop_reason" | b"matched_stop" => choice.stop = value.as_text().or(choice.stop),
+                _ => {}
+            }
+        }
+        choice
+    }
+}
+
+/// What the model said, in one delta or one message.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Delta<'t> {
+    pub(crate) reasoning: Option<Text<'t>>,
+    /// A text, or a list of parts.
+    pub(crate) content: Option<Value<'t>>,
+    pub(crate) refusal: Option<Text<'t>>,
+    pub(crate) tool_calls: Option<Value<'t>>,
+    /// The single call of the API before `tool_calls`.
+    pub(crate) function_call: Option<Value<'t>>,
+}
+
+impl<'t> Delta<'t> {
+    pub(crate) fn read(value: Value<'t>) -> Self {
+        let mut delta = Self::default();
+        for (name, value) in value.members() {
+            match name.raw() {
+                // Some engines send both names with the same text; it counts once.
+                b"reasoning" => delta.reasoning = filled(value).or(delta.reasoning),
+                b"reasoning_content" => delta.reasoning = delta.reasoning.or(filled(value)),
+                b"content" => delta.content = Some(value),
+                b"refusal" => delta.refusal = filled(value),
+                b"tool_calls" => delta.tool_calls = Some(value),
+                b"function_call" if value.kind() == Kind::Object => delta.function_call = Some(value),
+                _ => {}
+            }
+        }
+        delta
+    }
+}
+
+/// A fragment of a tool call, or a whole one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CallDelta<'t> {
+    pub(crate) index: Option<u64>,
+    pub(crate) id: Option<Text<'t>>,
+    pub(crate) name: Option<Text<'t>>,
+    /// A text, or (out of the standard) the value itself.
+    pub(crate) arguments: Option<Value<'t>>,
+}
+
+impl<'t> CallDelta<'t> {
+    pub(crate) fn read(value: Value<'t>) -> Self {
+        let mut call = Self::default();
+        for (name, value) in value.members() {
+            match name.raw() {
+                b"index" => call.index = value.as_u64(),
+                b"id" => call.id = filled(value),
+                b"function" => call.read_function(value),
+                _ => {}
+            }
+        }
+        call
+    }
+
+    /// Reads the members of a `function` (or of the old `function_call`).
+    pub(crate) fn read_function(&mut self, function: Value<'t>) {
+        for (name, value) in function.members() {
+            match name.raw() {
+                b"name" => self.name = filled(value),
+                b"arguments" => self.arguments = Some(value).filter(|arguments| !arguments.is_null()),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The text, if it is one and not empty.
+fn filled(value: Value<'_>) -> Option<Text<'_>> {
+    value.as_text().filter(|text| !text.is_empty())
+}

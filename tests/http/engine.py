@@ -1,0 +1,275 @@
+"""A scripted engine: a TCP server that keeps every byte it was sent and answers exactly the bytes it is told to.
+
+It shares no HTTP code with the product, so that what arrives is judged from outside.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+
+@dataclass
+class Received:
+    """One request as it came."""
+
+    method: str
+    target: str
+    headers: list[tuple[str, str]]
+    body: bytes
+    connection: int
+    """Number of the connection it came on."""
+
+    def header(self, name: str) -> str | None:
+        return next((value for key, value in self.headers if key.lower() == name), None)
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Peer:
+    """One accepted connection, for an answer to write on."""
+
+    socket: socket.socket
+    number: int
+    closed: threading.Event = field(default_factory=threading.Event)
+    """Set when the other side has closed; ``closed_at`` says when (time.monotonic)."""
+    closed_at: float = 0.0
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def watch(self) -> None:
+        """Notes the moment at which the other side closes. No further request is read on this connection."""
+
+        def wait() -> None:
+            try:
+                while self.socket.recv(65536):
+                    pass
+            except OSError:
+                pass
+            self.closed_at = time.monotonic()
+            self.closed.set()
+
+        threading.Thread(target=wait, daemon=True).start()
+
+    def reset(self) -> None:
+        """Closes with RST."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+        self.socket.close()
+
+    def close(self) -> None:
+        """Closes with FIN."""
+        self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+
+
+Answer = Callable[[Peer, Received], None]
+
+
+class ScriptedEngine:
+    """Listens on a free port (or a Unix socket) and answers with ``answer``, which a test sets."""
+
+    def __init__(self, unix_path: str | None = None) -> None:
+        if unix_path is None:
+            self._listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+            self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        else:
+            self._listener = socket.socket(socket.AF_UNIX)
+            self._listener.bind(unix_path)
+            self._listener.listen(1024)
+            self.url = f"unix:{unix_path}"
+        self.answer: Answer = lambda peer, _: peer.send(respond(404, b'{"error":"no script"}'))
+        self.all: list[Received] = []
+        self.peers: list[Peer] = []
+        self._arrived = threading.Condition()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def requests(self) -> list[Received]:
+        """What clients sent, in the order of arrival; the sidecar's own questions left out."""
+        return [request for request in self.all if not _is_probe(request)]
+
+    def wait_for(self, count: int, seconds: float = 10.0) -> list[Received]:
+        """The requests, once there are ``count``."""
+        with self._arrived:
+            arrived = self._arrived.wait_for(lambda: len(self.requests) >= count, seconds)
+        assert arrived, f"{len(self.requests)} of {count} requests arrived"
+        return self.requests
+
+    def close(self) -> None:
+        self._listener.close()
+        for peer in self.peers:
+            peer.socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            peer = Peer(connection, len(self.peers))
+            self.peers.append(peer)
+            threading.Thread(target=self._serve, args=(peer,), daemon=True).start()
+
+    def _serve(self, peer: Peer) -> None:
+        try:
+            with peer.socket.makefile("rb") as stream:
+                while (request := read_request(stream, peer.number)) is not None:
+                    with self._arrived:
+                        self.all.append(request)
+                        self._arrived.notify_all()
+                    if _is_probe(request):
+                        peer.send(respond(404, b'{"detail":"Not Found"}'))
+                    else:
+                        self.answer(peer, request)
+        except OSError:
+            pass
+        finally:
+            peer.closed.set()
+            peer.socket.close()
+
+
+def _is_probe(request: Received) -> bool:
+    """Whether the sidecar asks for itself rather than for a client."""
+    return (request.header("user-agent") or "").startswith("foreword/")
+
+
+def read_request(stream: Any, connection: int) -> Received | None:
+    """One HTTP/1.1 request; None at the end of the connection."""
+    line = stream.readline()
+    if not line:
+        return None
+    method, target, _ = line.decode("latin-1").split(" ", 2)
+    headers = []
+    while (line := stream.readline()) not in (b"\r\n", b""):
+        name, _, value = line.decode("latin-1").partition(":")
+        headers.append((name, value.strip()))
+    request = Received(method, target, headers, b"", connection)
+    framing = [name.lower() for name, _ in headers if name.lower() in ("content-length", "transfer-encoding")]
+    assert len(framing) <= 1, f"more than one framing header: {framing}"
+    length = request.header("content-length")
+    if length is not None:
+        request.body = stream.read(int(length))
+    elif framing:
+        chunks = []
+        while size := int(stream.readline(), 16):
+            chunks.append(stream.read(size))
+            stream.readline()
+        stream.readline()
+        request.body = b"".join(chunks)
+    return request
+
+
+def respond(
+    status: int,
+    body: bytes | dict[str, Any],
+    headers: Iterable[tuple[str, str]] = (),
+    content_type: str = "application/json",
+) -> bytes:
+    """A whole answer with a content-length."""
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    lines = [f"HTTP/1.1 {status} Status", f"content-length: {len(data)}", f"content-type: {content_type}"]
+    lines += [f"{name}: {value}" for name, value in headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + data
+
+
+def stream_head(headers: Iterable[tuple[str, str]] = ()) -> bytes:
+    """The head of a chunked event stream as vLLM sends it."""
+    lines = [
+        "HTTP/1.1 200 OK",
+        "content-type: text/event-stream; charset=utf-8",
+        "transfer-encoding: chunked",
+    ]
+    lines += [f"{name}: {value}" for name, value in headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n"
+
+
+def chunked(data: bytes) -> bytes:
+    """One HTTP chunk."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+END = b"0\r\n\r\n"
+
+
+def event(data: dict[str, Any] | str) -> bytes:
+    """One SSE event as an OpenAI server writes it."""
+    text = data if isinstance(data, str) else json.dumps(data)
+    return f"data: {text}\n\n".encode()
+
+
+def chat_chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> dict[str, Any]:
+    """One chunk of a chat stream."""
+    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "m",
+        "choices": [choice],
+        **more,
+    }
+
+
+def chat_events(text: str, usage: dict[str, Any] | None = None, finish: str = "stop") -> Iterator[bytes]:
+    """A whole chat stream that says ``text`` word by word."""
+    yield event(chat_chunk({"role": "assistant", "content": ""}))
+    for word in text.split(" "):
+        yield event(chat_chunk({"content": word + " "}))
+    yield event(chat_chunk({}, finish))
+    if usage is not None:
+        yield event(
+            {
+                "id": "chatcmpl-1",
+                "object": "chat.completion.chunk",
+                "model": "m",
+                "choices": [],
+                "usage": usage,
+            }
+        )
+    yield event("[DONE]")
+
+
+USAGE = {
+    "prompt_tokens": 100,
+    "completion_tokens": 5,
+    "total_tokens": 105,
+    "prompt_tokens_details": {"cached_tokens": 64, "created_cache_tokens": 32},
+}
+
+
+def says(text: str, usage: dict[str, Any] | None = USAGE) -> Answer:
+    """An answer that says ``text``: a stream where one is asked for, else one JSON body."""
+
+    def answer(peer: Peer, request: Received) -> None:
+        if request.json().get("stream"):
+            peer.send(stream_head())
+            for data in chat_events(text, usage):
+                peer.send(chunked(data))
+            peer.send(END)
+            return
+        message = {"role": "assistant", "content": text}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+        body = {
+            "id": "chatcmpl-1",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "m",
+            "choices": [choice],
+        }
+        peer.send(respond(200, {**body, "usage": usage}))
+
+    return answer

@@ -1,0 +1,212 @@
+"""A real sidecar: `foreword serve` as its own process, and a plain HTTP client for it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+
+@dataclass
+class Response:
+    """A whole answer."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    def events(self) -> list[tuple[str, Any]]:
+        return list(parse_events(self.body))
+
+
+class Sidecar:
+    """`foreword serve` in front of ``upstream``; further settings as environment variables without their prefix."""
+
+    def __init__(self, upstream: str, log: Path, **settings: str) -> None:
+        self.port = free_port()
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("FOREWORD_")}
+        settings = {"UPSTREAM": upstream, "PORT": str(self.port), "DRAIN_SECONDS": "2", **settings}
+        environment |= {f"FOREWORD_{name}": value for name, value in settings.items()}
+        self.log = log
+        with log.open("wb") as output:
+            command = [sys.executable, "-m", "foreword", "serve"]
+            self.process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+        self._wait_until_live()
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | dict[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Response:
+        with self.open(method, path, body, headers) as stream:
+            return stream.whole()
+
+    def post(
+        self, path: str, body: bytes | dict[str, Any], headers: Mapping[str, str] | None = None
+    ) -> Response:
+        return self.request("POST", path, body, headers)
+
+    def open(
+        self,
+        method: str,
+        path: str,
+        body: bytes | dict[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Stream:
+        """Sends the request; the answer is read through the stream."""
+        return Stream(self.port, method, path, body, headers or {})
+
+    def records(self) -> list[dict[str, Any]]:
+        """The exchange records logged so far."""
+        records = []
+        for line in self.log.read_text().splitlines():
+            if line.startswith("{"):
+                entry = json.loads(line)
+                if "request_id" in entry and "outcome" in entry:
+                    records.append(entry)
+        return records
+
+    def wait_for_record(self, seconds: float = 5.0, **expected: Any) -> dict[str, Any]:
+        """The first record that has these values, once it is logged."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            for record in self.records():
+                if all(record.get(key) == value for key, value in expected.items()):
+                    return record
+            time.sleep(0.02)
+        raise AssertionError(f"no record with {expected} in {self.log.read_text()}")
+
+    def rss_bytes(self) -> int:
+        """Resident memory of the process and its children."""
+        total = 0
+        for pid in [self.process.pid, *_children(self.process.pid)]:
+            pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+            total += pages * os.sysconf("SC_PAGE_SIZE")
+        return total
+
+    def stop(self) -> int:
+        """SIGTERM, and the exit status."""
+        self.process.terminate()
+        try:
+            return self.process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.stop()
+
+    def _wait_until_live(self) -> None:
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                break
+            try:
+                if self.request("GET", "/health/live").status == 200:
+                    return
+            except OSError:
+                time.sleep(0.02)
+        self.process.kill()
+        raise AssertionError(f"the sidecar did not start: {self.log.read_text()}")
+
+
+class Stream:
+    """One request under way, read as it comes."""
+
+    def __init__(
+        self,
+        port: int,
+        method: str,
+        path: str,
+        body: bytes | dict[str, Any] | None,
+        headers: Mapping[str, str],
+    ) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        data = json.dumps(body).encode() if isinstance(body, dict) else body
+        sent = {"content-type": "application/json", **headers} if data is not None else dict(headers)
+        self._connection.request(method, path, data, sent)
+        self._response: http.client.HTTPResponse | None = None
+
+    @property
+    def response(self) -> http.client.HTTPResponse:
+        """The answer, once its head is there."""
+        if self._response is None:
+            self._response = self._connection.getresponse()
+        return self._response
+
+    def read_until(self, mark: bytes) -> bytes:
+        """Reads up to and with ``mark``."""
+        seen = b""
+        while mark not in seen:
+            data = self.response.read1(65536)
+            assert data, f"the answer ended before {mark!r}: {seen!r}"
+            seen += data
+        return seen
+
+    def whole(self) -> Response:
+        response = self.response
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        return Response(response.status, headers, response.read())
+
+    def leave(self) -> float:
+        """Closes the connection without reading on; returns when."""
+        if self._connection.sock is not None:
+            self._connection.sock.shutdown(socket.SHUT_RDWR)
+        self.close()
+        return time.monotonic()
+
+    def close(self) -> None:
+        if self._response is not None:
+            self._response.close()
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def parse_events(stream: bytes) -> Iterator[tuple[str, Any]]:
+    """(event name, data) of each event of a client's stream; data is JSON where it can be."""
+    for block in stream.decode().split("\n\n"):
+        name, data = "", []
+        for line in block.split("\n"):
+            if line.startswith("event: "):
+                name = line.removeprefix("event: ")
+            elif line.startswith("data: "):
+                data.append(line.removeprefix("data: "))
+        if data:
+            text = "\n".join(data)
+            yield name, (text if text == "[DONE]" else json.loads(text))
+
+
+def _children(pid: int) -> list[int]:
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found += [int(child), *_children(int(child))]
+    return found

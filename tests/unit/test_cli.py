@@ -1,0 +1,215 @@
+"""The command line: quick, exact about what is wrong, and true to its exit statuses."""
+
+import subprocess
+import sys
+import threading
+import types
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import orjson
+import pytest
+
+from foreword import __version__, cli
+from foreword.settings import TABLE
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for setting in TABLE:
+        monkeypatch.delenv(setting.name, raising=False)
+
+
+def status(*arguments: str) -> int:
+    """The exit status of one command, run in this process."""
+    try:
+        return cli.main(arguments)
+    except SystemExit as end:
+        assert isinstance(end.code, int)
+        return end.code
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status("--help") == 0
+    text = capsys.readouterr().out
+    assert all(f"  {command} " in text for command in ("serve", "engine", "demo", "check", "settings"))
+
+
+def test_help_needs_neither_server_nor_core() -> None:
+    code = """
+import sys
+from foreword.cli import main
+try:
+    main(["serve", "--help"])
+except SystemExit:
+    pass
+print([name for name in ("granian", "starlette", "asyncio", "foreword._core") if name in sys.modules])
+"""
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.splitlines()[-1] == "[]"
+    assert "FOREWORD_UPSTREAM" in answer.stdout
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status("--version") == 0
+    assert capsys.readouterr().out == f"foreword {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("sevre",), ("serve", "--fast"), ("settings", "--markdown", "--comments")]
+)
+def test_wrong_usage_is_2(arguments: tuple[str, ...]) -> None:
+    assert status(*arguments) == 2
+
+
+@pytest.mark.parametrize("command", ["serve", "check"])
+def test_wrong_settings_are_2_and_all_named(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FOREWORD_PORT", "eighty")
+    monkeypatch.setenv("FOREWORD_UPSTREAM", "engine:8000")
+    monkeypatch.setenv("FOREWORD_UPSTRAEM", "http://engine:8000")
+    assert status(command) == 2
+    told = capsys.readouterr().err
+    assert "FOREWORD_PORT must be a whole number from 1 to 65535 (it is 'eighty')" in told
+    assert "FOREWORD_UPSTREAM must be http://" in told
+    assert "warning: FOREWORD_UPSTRAEM is not a setting of Foreword; did you mean FOREWORD_UPSTREAM?" in told
+
+
+@pytest.mark.parametrize(("command", "module"), [("engine", "foreword.standin"), ("demo", "foreword.demo")])
+def test_commands_with_parsers_of_their_own_get_their_arguments(
+    command: str, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    got: list[list[str]] = []
+
+    def main(arguments: list[str]) -> int:
+        got.append(arguments)
+        return 7
+
+    stand_in = types.ModuleType(module)
+    stand_in.main = main  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module, stand_in)
+    assert status(command, "--port", "1", "--help") == 7
+    assert got == [["--port", "1", "--help"]]
+
+
+class Engine(BaseHTTPRequestHandler):
+    """vLLM as far as the preflight asks; class attributes set what is wrong with it."""
+
+    details: dict[str, int] | None = {"cached_tokens": 480}
+    stream_status = 200
+
+    def do_GET(self) -> None:
+        answers: dict[str, object] = {
+            "/v1/models": {"data": [{"id": "tiny", "owned_by": "vllm", "max_model_len": 65536}]},
+            "/version": {"version": "0.32.0"},
+        }
+        self._answer(200 if self.path in answers else 404, orjson.dumps(answers.get(self.path)))
+
+    def do_POST(self) -> None:
+        ask = orjson.loads(self.rfile.read(int(self.headers["content-length"])))
+        if self.path == "/tokenize":
+            text = orjson.dumps([ask.get("tools"), ask["messages"]])
+            self._answer(200, orjson.dumps({"tokens": list(text)}))
+            return
+        usage = {"prompt_tokens": 500, "completion_tokens": 1, "prompt_tokens_details": self.details}
+        if not ask.get("stream"):
+            self._answer(200, orjson.dumps({"choices": [], "usage": usage}))
+        elif self.stream_status == 200:
+            self._answer(
+                200, b"data: " + orjson.dumps({"choices": [], "usage": usage}) + b"\n\ndata: [DONE]\n\n"
+            )
+        else:
+            self._answer(self.stream_status, b'{"error":{"message":"no stream_options"}}')
+
+    def _answer(self, code: int, body: bytes) -> None:
+        self.send_response(code)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """No access log in the tests' output."""
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Engine]]:
+    handler = type("OneEngine", (Engine,), {})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        monkeypatch.setenv("FOREWORD_UPSTREAM", f"http://127.0.0.1:{server.server_port}")
+        yield handler
+        server.shutdown()
+        thread.join()
+
+
+def checks(capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[str, object]]:
+    report = orjson.loads(capsys.readouterr().out)
+    assert report["good"] is all(line["level"] != "finding" for line in report["checks"])
+    return {line["name"]: (line["level"], line["value"]) for line in report["checks"]}
+
+
+@pytest.mark.usefixtures("engine")
+def test_check_of_a_good_engine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status("check", "--json") == 0
+    assert checks(capsys) == {
+        "engine": ("good", "vllm"),
+        "models": ("good", ["tiny"]),
+        "billing header": ("good", False),
+        "template order": ("good", "tools-first"),
+        "late system messages": ("good", True),
+        "cached tokens in usage": ("good", 480),
+        "usage of streams": ("good", True),
+    }
+
+
+@pytest.mark.usefixtures("engine")
+def test_check_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status("check") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("good     engine                  vllm 0.32.0 at http://127.0.0.1:")
+    assert len(lines) == 7
+
+
+def test_check_finds_usage_without_cached_tokens(
+    engine: type[Engine], capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.details = None
+    assert status("check", "--json") == 1
+    assert checks(capsys)["cached tokens in usage"] == ("finding", None)
+
+
+def test_check_notes_a_cache_that_holds_nothing_and_refused_stream_options(
+    engine: type[Engine], capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.details = {"cached_tokens": 0}
+    engine.stream_status = 400
+    assert status("check", "--json") == 0
+    found = checks(capsys)
+    assert found["cached tokens in usage"] == ("note", 0)
+    assert found["usage of streams"] == ("note", False)
+
+
+@pytest.mark.usefixtures("engine")
+def test_check_finds_a_header_that_nobody_takes_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FOREWORD_RULE_BILLING_HEADER", "off")
+    assert status("check", "--json") == 1
+    assert checks(capsys)["billing header"] == ("finding", False)
+
+
+@pytest.mark.parametrize("upstream", ["http://127.0.0.1:9", "unix:/nowhere/engine.sock"])
+def test_check_without_an_engine(
+    upstream: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FOREWORD_UPSTREAM", upstream)
+    assert status("check", "--json") == 1
+    assert checks(capsys) == {"engine": ("finding", None)}
+
+
+def test_the_module_runs() -> None:
+    command = [sys.executable, "-m", "foreword", "settings", "--markdown"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert answer.stdout.startswith("# Settings\n")
