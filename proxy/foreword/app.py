@@ -55,9 +55,8 @@ def create() -> Router:
         port.start(loop)
         close_after_drain(loop, sidecar, settings.drain_seconds)
         watching = loop.create_task(watch.run())
-        logger.info(
-            "foreword %s serves %s:%d for %s", __version__, settings.host, settings.port, settings.upstream
-        )
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        logger.info("foreword %s at http://%s:%d for %s", __version__, host, settings.port, settings.upstream)
         try:
             yield
         finally:

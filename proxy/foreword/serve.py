@@ -1,7 +1,10 @@
 """Starts granian with the application in one worker."""
 
 import math
+import os
 import resource
+import socket
+import sys
 
 from granian import Granian
 from granian.constants import HTTPModes, Interfaces, Loops
@@ -19,6 +22,9 @@ FAREWELL_SECONDS = 3
 
 def serve(settings: Settings) -> int:
     """Serves until SIGTERM or SIGINT. The settings are read again, from the same environment, in the worker."""
+    if (trouble := listening_trouble(settings.host, settings.port)) is not None:
+        sys.stderr.write(f"foreword: cannot listen on {settings.host}:{settings.port}: {trouble}\n")
+        return 1
     raise_open_files()
     server = Granian(
         "foreword.app:create",
@@ -40,6 +46,22 @@ def serve(settings: Settings) -> int:
     )
     server.serve()
     return 0
+
+
+def listening_trouble(host: str, port: int) -> str | None:
+    """Why the address cannot be listened on.
+
+    granian shares ports (SO_REUSEPORT): without this question a second sidecar would silently get half of the
+    connections of the first.
+    """
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+        socket.create_server((host, port), family=family).close()
+    except socket.gaierror as error:
+        return error.strerror
+    except OSError as error:
+        return os.strerror(error.errno) if error.errno else str(error)
+    return None
 
 
 def raise_open_files() -> None:

@@ -1,6 +1,7 @@
 """The image's build steps, run without Docker, and the compose file."""
 
 import json
+import os
 import re
 import signal
 import socket
@@ -105,7 +106,11 @@ def test_the_healthcheck_fails_when_nothing_listens(stages: list[Stage]) -> None
 @pytest.mark.slow
 def test_the_build_steps_make_a_sidecar_that_serves(stages: list[Stage], root: Path, tmp_path: Path) -> None:
     # Crates that are built already are taken from the project's target folder: the steps are tested, not cargo.
-    scratch = Scratch(root, tmp_path, {"CARGO_TARGET_DIR": str(root / "target"), "PYTHONNOUSERSITE": "1"})
+    here = {
+        "CARGO_TARGET_DIR": str(root / "target"),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    scratch = Scratch(root, tmp_path, here)
     wheel, environment, _ = stages
     scratch.run(wheel, skip="apt-get")
     scratch.run(environment, skip="apt-get")
@@ -129,6 +134,7 @@ def test_the_build_steps_make_a_sidecar_that_serves(stages: list[Stage], root: P
             assert healthcheck(stages[-1], programs / "python", clean) == 0
             with pytest.raises(urllib.error.HTTPError) as not_ready:
                 urllib.request.urlopen(f"http://127.0.0.1:{port}/health/ready", timeout=5)
+            not_ready.value.close()
             assert not_ready.value.code == 503, "an absent engine does not stop the start"
         finally:
             sidecar.send_signal(signal.SIGTERM)

@@ -4,10 +4,9 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.standin_app import call, standin
 
 from foreword.standin import Standin
-
-from .standin_app import call, standin
 
 
 class SlowCache:

@@ -6,12 +6,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.standin_app import Answer, Exchange, call, chat, exchange, standin
 
 from foreword.standin import Standin, tokens
 from foreword.standin.checkpoints import Checkpoints
 from foreword.standin.options import parse
-
-from .standin_app import Answer, Exchange, call, chat, exchange, standin
 
 SYSTEM = {"role": "system", "content": "S"}
 LATE = {"role": "system", "content": "L"}

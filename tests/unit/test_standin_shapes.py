@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from .standin_app import call, standin
+from tests.unit.standin_app import call, standin
 
 SAY = "one two three four"
 EDITS: dict[str, dict[str, Any]] = {
@@ -291,6 +290,7 @@ def test_keys_are_bearer_only_and_only_under_v1(captures: Path) -> None:
 
 def test_tokenize_and_detokenize_have_the_real_keys(captures: Path) -> None:
     app = standin()
+    answer: Any = None
     for name in ("tokenize_prompt", "tokenize_messages_billing"):
         request = (captures / f"{name}.req.json").read_bytes()
         answer = call(app, "/tokenize", request).json()

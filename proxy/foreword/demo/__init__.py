@@ -12,8 +12,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
-from .conversation import BLOCK_TOKENS, CACHE_BLOCKS, INTERRUPTED, MODEL, TOOL_TOKENS, TURNS, conversation
-from .play import Broken, Turn, play
+from .conversation import BLOCK_TOKENS, CACHE_BLOCKS, INTERRUPTED, MODEL, TOOL_TOKENS, TURNS, scripted
+from .play import Broken, Turn, play_through
 from .processes import Child, children, free_port
 from .report import Run, as_json, shortfalls, summary, table
 
@@ -64,7 +64,7 @@ def main(argv: list[str]) -> int:
 
 
 def _both() -> tuple[Run, Run]:
-    script = conversation()
+    script = scripted()
     with children() as started:
         engine = Child("the stand-in engine", *_engine())
         started.append(engine)
@@ -83,7 +83,7 @@ def _both() -> tuple[Run, Run]:
             f"{TURNS} turns each"
         )
         runs = [
-            Run(play(script, sidecar.port, engine.port, _progress(name)))
+            Run(play_through(script, sidecar.port, engine.port, _progress(name)))
             for name, sidecar in zip(("before", "after"), sidecars, strict=True)
         ]
     return runs[0], runs[1]

@@ -85,7 +85,7 @@ class Conversation:
         return _compact(body).encode()
 
 
-def conversation() -> Conversation:
+def scripted() -> Conversation:
     """The scripted conversation; always the same."""
     tools = _tools()
     main = filler("main prompt", _MAIN_PROMPT_BYTES)

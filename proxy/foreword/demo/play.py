@@ -29,7 +29,7 @@ class Turn:
     """The context's size as the client counts it."""
 
 
-def play(
+def play_through(
     conversation: Conversation, sidecar: int, engine: int, progress: Callable[[int, Turn], None]
 ) -> list[Turn]:
     """Plays the whole conversation. Raises Broken, or OSError where a connection fails."""
@@ -44,7 +44,7 @@ def play(
         messages.append({"role": "user", "content": results_of})
         _post(engine, "/standin/script", {"next": {"say": step.say}})
         before = _counters(engine)
-        answer = _Answer()
+        answer = Answer()
         try:
             ttft = answer.read(_ask(sidecar, conversation.request(messages, n), conversation.session_id))
         except (KeyError, IndexError, ValueError) as error:
@@ -59,7 +59,7 @@ def play(
     return turns
 
 
-class _Answer:
+class Answer:
     """A Messages stream, put together as Claude Code does."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class _Answer:
             elif kind == "message_delta":
                 self._count(event.get("usage") or {})
             elif kind == "content_block_start":
-                self.blocks.append(event["content_block"])
+                self.blocks.append(dict(event["content_block"]))
                 self._input = ""
             elif kind == "content_block_delta":
                 first = at if first is None else first

@@ -28,11 +28,12 @@ class Child:
         self.name = name
         self.port = port
         self._ready = ready
+        command = _command()
         self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
         own = {key: value for key, value in os.environ.items() if not key.startswith("FOREWORD_")}
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own command
-                [_command(), *argv],
+                [command, *argv],
                 stdin=subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=subprocess.STDOUT,

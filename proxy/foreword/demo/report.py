@@ -95,7 +95,9 @@ def shortfalls(before: Run, after: Run) -> list[str]:
 
 def _cell(turn: Turn) -> str:
     share = turn.reused / turn.prompt
-    bar = ("#" * int(share * _BAR)).ljust(_BAR, ".")
+    # Only nothing is empty, and only everything is full.
+    filled = min(_BAR - (share < 1), max(share > 0, round(share * _BAR)))
+    bar = ("#" * filled).ljust(_BAR, ".")
     return f"{turn.reused:10,} {bar} {turn.ttft:5.2f} s"
 
 

@@ -1,6 +1,8 @@
 """The stand-in engine: a real process that behaves as vLLM does where it matters, without a model."""
 
 import asyncio
+import contextlib
+import resource
 import signal
 import socket
 import sys
@@ -29,6 +31,7 @@ def main(argv: list[str]) -> int:
             f"foreword engine: cannot listen on {options.host} port {options.port}: {error}", file=sys.stderr
         )
         return 1
+    _raise_open_files()
     try:
         import uvloop  # noqa: PLC0415 - faster where it is installed, and not needed
     except ImportError:
@@ -44,6 +47,14 @@ def _probe(host: str, port: int) -> None:
     with socket.socket(family, kind, protocol) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(address)
+
+
+def _raise_open_files() -> None:
+    """Every stream is an open file, and the usual soft limit is 1,024 of them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):  # macOS calls a limit hard that it does not grant
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _serve(options: Options) -> None:

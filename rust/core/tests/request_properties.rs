@@ -155,7 +155,8 @@ proptest! {
         let text = body.to_string();
         let native = Profile { messages: MessagesMode::Native, ..profile };
         for route in [Route::Chat, Route::Completions, Route::Messages] {
-            if let Some(once) = upstream(route, &text, &native) {
+            // A conversation of nothing but a header is empty now, and would be refused for that.
+            if let Some(once) = upstream(route, &text, &native).filter(|once| !once.contains("\"messages\":[]")) {
                 let twice = upstream(route, &once, &native);
                 prop_assert_eq!(twice.as_deref(), Some(once.as_str()));
             }

@@ -386,7 +386,18 @@ impl Exchange<'_> {
                 }
                 self.reply(200, body).await
             }
-            Refused::Pass if self.head_sent => Err(Fault::broken("the engine refused after a long silence")),
+            Refused::Pass if self.head_sent => {
+                // Too late for a status: the engine's own words become the stream's only event.
+                self.record.fault = Some(Fault::broken(&format!("status {} after a long silence", head.status.as_u16())));
+                for line in refusal.decoded.split(|&byte| byte == b'\n') {
+                    self.out.extend_from_slice(b"data: ");
+                    self.out.extend_from_slice(line);
+                    self.out.push(b'\n');
+                }
+                self.out.push(b'\n');
+                self.flush(None).await;
+                Ok(())
+            }
             Refused::Pass => self.pass(head.status.as_u16(), &head.headers, refusal.raw).await,
         }
     }

@@ -352,27 +352,32 @@ impl fmt::Debug for Value<'_> {
 }
 
 impl<'t> Value<'t> {
+    #[inline]
     fn node(self) -> Node {
         self.nodes[self.at]
     }
 
     /// The value's kind.
+    #[inline]
     pub fn kind(self) -> Kind {
         self.node().kind
     }
 
     /// Where the value's bytes lie in the scanned text.
+    #[inline]
     pub fn span(self) -> Range<usize> {
         let node = self.node();
         node.start as usize..node.end as usize
     }
 
     /// The value's bytes as written.
+    #[inline]
     pub fn raw(self) -> &'t [u8] {
         &self.text[self.span()]
     }
 
     /// The string, if it is one.
+    #[inline]
     pub fn as_text(self) -> Option<Text<'t>> {
         let raw = self.raw();
         (self.kind() == Kind::String).then(|| Text::new(&raw[1..raw.len() - 1]))

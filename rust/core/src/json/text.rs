@@ -1,6 +1,7 @@
 //! String literals: compared, decoded and written without surprises.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 
 /// The inside of a JSON string literal, escapes and all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,11 +26,23 @@ impl<'t> Text<'t> {
     }
 
     /// Whether the string reads `plain` (escapes decoded).
+    #[inline]
     pub fn is(self, plain: &str) -> bool {
-        if self.raw == plain.as_bytes() {
-            return !plain.contains('\\');
+        // Nearly every comparison fails by length or first byte: this is what a look-up by key costs.
+        match self.raw.len().cmp(&plain.len()) {
+            Ordering::Less => false,
+            Ordering::Equal => self.raw == plain.as_bytes() && !plain.contains('\\'),
+            Ordering::Greater => match self.raw.first() {
+                Some(&first) if first == b'\\' || plain.as_bytes().first() == Some(&first) => self.is_by_escapes(plain),
+                _ => false,
+            },
         }
-        self.raw.contains(&b'\\') && self.decode() == plain
+    }
+
+    #[cold]
+    fn is_by_escapes(self, plain: &str) -> bool {
+        // An escape takes at most six bytes for one of UTF-8.
+        self.raw.len() <= plain.len() * 6 && self.raw.contains(&b'\\') && self.decode() == plain
     }
 
     /// The characters with escapes decoded, each with the offset in [`Text::raw`] just behind it.
@@ -39,11 +52,14 @@ impl<'t> Text<'t> {
 
     /// How many bytes of UTF-8 the string is.
     pub fn decoded_len(self) -> usize {
-        if self.raw.contains(&b'\\') {
-            self.chars().map(|(character, _)| character.len_utf8()).sum()
-        } else {
-            self.raw.len()
+        let mut len = self.raw.len();
+        let mut rest = self.raw;
+        while let Some(at) = memchr::memchr(b'\\', rest) {
+            let (character, used) = unescape(&rest[at..]);
+            len = len + character.len_utf8() - used;
+            rest = &rest[at + used..];
         }
+        len
     }
 
     /// The string itself. Lone surrogate escapes and invalid UTF-8 become U+FFFD.
@@ -189,6 +205,9 @@ mod tests {
             prop_assert_eq!(text.chars().map(|(character, _)| character).collect::<String>(), plain.as_str());
             prop_assert_eq!(text.decoded_len(), plain.len());
             prop_assert!(text.is(&plain));
+            let escaped = plain.encode_utf16().fold(String::new(), |all, unit| format!("{all}\\u{unit:04x}"));
+            prop_assert!(Text::new(escaped.as_bytes()).is(&plain));
+            prop_assert!(!text.is(&format!("{plain}x")));
         }
     }
 }

@@ -8,7 +8,7 @@ use foreword_core::request::{Ids, Route};
 use serde_json::{Map, Value, json};
 
 /// What was asked, where a test does not say otherwise.
-pub fn ask(route: Route, stream: bool) -> Ask {
+pub(crate) fn ask(route: Route, stream: bool) -> Ask {
     Ask {
         route,
         native: false,
@@ -25,18 +25,18 @@ pub fn ask(route: Route, stream: bool) -> Ask {
 
 /// A stream as a client has understood it.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub(crate) struct Seen {
     /// The data of every event, pings left out.
-    pub events: Vec<Value>,
+    pub(crate) events: Vec<Value>,
     /// The message put together as the SDKs do it; null before its start.
-    pub message: Value,
+    pub(crate) message: Value,
     /// The error event's `error`, if the stream ended with one.
-    pub error: Option<Value>,
-    pub stopped: bool,
+    pub(crate) error: Option<Value>,
+    pub(crate) stopped: bool,
 }
 
 /// Cuts a stream into its events and checks their form: a name, one line of JSON with the same type, a blank line.
-pub fn events(bytes: &[u8]) -> Vec<Value> {
+pub(crate) fn events(bytes: &[u8]) -> Vec<Value> {
     let text = std::str::from_utf8(bytes).expect("the stream is UTF-8");
     for separator in ['\u{85}', '\u{2028}', '\u{2029}', '\u{feff}', '\r'] {
         assert!(!text.contains(separator), "raw {separator:?} in {text}");
@@ -57,7 +57,7 @@ pub fn events(bytes: &[u8]) -> Vec<Value> {
 }
 
 /// Follows a stream event by event and holds it to the protocol.
-pub fn follow(bytes: &[u8]) -> Seen {
+pub(crate) fn follow(bytes: &[u8]) -> Seen {
     let mut seen = Seen::default();
     let mut open: Option<(usize, String)> = None;
     let mut input = String::new();
@@ -196,7 +196,7 @@ fn parsed(input: &str) -> Value {
 }
 
 /// Reads of a body, cut in every way that matters: whole, byte by byte, and at random (but the same each time).
-pub fn cuts(body: &[u8]) -> Vec<Vec<&[u8]>> {
+pub(crate) fn cuts(body: &[u8]) -> Vec<Vec<&[u8]>> {
     let mut ways = vec![vec![body], body.chunks(1).collect()];
     let mut state = 0x9E37_79B9_7F4A_7C15_u64 ^ body.len() as u64;
     for _ in 0..12 {

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use bytes::Bytes;
-use memchr::{memchr, memchr2};
+use memchr::{memchr, memchr2, memmem};
 
 use crate::json::{Rope, Text, Value};
 
@@ -302,7 +302,7 @@ fn quote_compact(json: &[u8], out: &mut Vec<u8>) {
 
 /// Whether any escape names a surrogate.
 fn has_surrogates(json: &[u8]) -> bool {
-    ["\\ud", "\\uD"].iter().any(|escape| memchr::memmem::find(json, escape.as_bytes()).is_some())
+    memmem::find_iter(json, "\\u").any(|at| matches!(json.get(at + 2), Some(b'd' | b'D')))
 }
 
 /// Replaces escapes of lone surrogates by U+FFFD: text with half a character (JavaScript clients cut it so) is no

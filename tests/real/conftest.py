@@ -1,0 +1,23 @@
+"""What the tests with real engines and with real clients share."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.http.sidecar import Sidecar
+
+StartSidecar = Callable[..., Sidecar]
+
+
+@pytest.fixture
+def start_sidecar(tmp_path: Path) -> Iterator[StartSidecar]:
+    """Starts sidecars, which end with the test."""
+    with ExitStack() as stack:
+
+        def start(upstream: str, **settings: str) -> Sidecar:
+            log = tmp_path / f"sidecar-{len(list(tmp_path.iterdir()))}.log"
+            return stack.enter_context(Sidecar(upstream, log, **settings))
+
+        yield start

@@ -1,0 +1,101 @@
+"""The claim: behind Foreword the prefix cache works as if the client had never sent its billing header."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.real.conftest import StartSidecar
+from tests.real.engine import trace
+from tests.real.engine.measure import ON_BOTH, Rows, Target, hit_rate, reuses_all, run
+from tests.real.engine.server import Server, Used
+from tests.real.engine.versions import OLD
+
+TALK = trace.conversation()
+
+Shape = Callable[[str], object]
+"""Makes the system content of a request from its billing header."""
+
+
+def _parts(*texts: str) -> list[dict[str, str]]:
+    return [{"type": "text", "text": text} for text in texts]
+
+
+SHAPES: dict[str, Shape] = {
+    "header, newline, system in one string": lambda header: f"{header}\n{TALK.system}",
+    "header as a part of its own": lambda header: _parts(header, TALK.system),
+    "newline, header, newline, system": lambda header: f"\n{header}\n{TALK.system}",
+    "header and system with nothing between": lambda header: f"{header}{TALK.system}",
+}
+
+MISSES = {
+    OLD: set(SHAPES),
+    "0.32.0": {"newline, header, newline, system"},
+}
+"""Where the engine by itself finds nothing in its cache, as measured. Other versions are measured and not judged."""
+
+LOSES_TEXT = {"0.32.0": {"header and system with nothing between"}}
+"""Where the engine by itself drops the system text together with the header."""
+
+
+def _chat(target: Target, shape: Shape) -> list[Used]:
+    headers = trace.headers()
+    return run(target, lambda number: trace.chat(TALK, number, shape(next(headers))))
+
+
+def _messages(target: Target, shape: Shape) -> list[Used]:
+    headers = trace.headers()
+    return run(target, lambda number: trace.messages(TALK, number, shape(next(headers))), "messages")
+
+
+@ON_BOTH
+@pytest.mark.parametrize("what", SHAPES)
+def test_chat(engine: Server, start_sidecar: StartSidecar, rows: Rows, what: str) -> None:
+    sidecar = start_sidecar(engine.url)
+    engine.forget()
+    direct = _chat(engine, SHAPES[what])
+    engine.forget()
+    through = _chat(sidecar, SHAPES[what])
+    engine.forget()
+    ceiling = _chat(engine, lambda _: TALK.system)
+    for way, used in (("direct", direct), ("Foreword", through), ("stripped", ceiling)):
+        rows.add(engine.version, f"chat: {what}", way, used)
+
+    assert through == ceiling
+    assert reuses_all(ceiling)
+    assert hit_rate(ceiling) > 0.8
+    if what in MISSES.get(engine.version, ()):
+        assert hit_rate(direct) < 0.01
+    if what in LOSES_TEXT.get(engine.version, ()):
+        lost = len(engine.tokens(messages=[{"role": "user", "content": TALK.system}])) // 2
+        assert all(ours.prompt - theirs.prompt > lost for ours, theirs in zip(through, direct, strict=True))
+
+
+@ON_BOTH
+@pytest.mark.parametrize("what", SHAPES)
+def test_messages(engine: Server, start_sidecar: StartSidecar, rows: Rows, what: str) -> None:
+    """In the shape of Claude Code, against the chat request that it stands for."""
+    sidecar = start_sidecar(engine.url)
+    engine.forget()
+    direct = _messages(engine, SHAPES[what])
+    engine.forget()
+    through = _messages(sidecar, SHAPES[what])
+    engine.forget()
+    ceiling = _chat(engine, lambda _: TALK.system)
+    for way, used in (("direct", direct), ("Foreword", through), ("stripped", ceiling)):
+        rows.add(engine.version, f"messages: {what}", way, used)
+
+    assert through == ceiling
+
+
+@ON_BOTH
+def test_messages_native(engine: Server, start_sidecar: StartSidecar, rows: Rows) -> None:
+    """Passed to the engine's own /v1/messages, a header in the system string is taken out as well."""
+    sidecar = start_sidecar(engine.url, MESSAGES="native")
+    engine.forget()
+    through = _messages(sidecar, SHAPES["header, newline, system in one string"])
+    engine.forget()
+    ceiling = _messages(engine, lambda _: TALK.system)
+    rows.add(engine.version, "messages, native: one string", "Foreword", through)
+    rows.add(engine.version, "messages, native: one string", "stripped", ceiling)
+
+    assert through == ceiling
