@@ -6,10 +6,12 @@ It shares no HTTP code with the product, so that what arrives is judged from out
 from __future__ import annotations
 
 import json
+import os
 import socket
+import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -38,6 +40,9 @@ class Peer:
 
     socket: socket.socket
     number: int
+    """In the order of acceptance, from 0; ``Received.connection`` names it."""
+    requests: int = 0
+    """Requests that came on it so far."""
     closed: threading.Event = field(default_factory=threading.Event)
     """Set when the other side has closed; ``closed_at`` says when (time.monotonic)."""
     closed_at: float = 0.0
@@ -59,10 +64,16 @@ class Peer:
 
         threading.Thread(target=wait, daemon=True).start()
 
+    def wait_until_closed(self, seconds: float = 10.0) -> float:
+        """When the other side closed, after `watch`."""
+        assert self.closed.wait(seconds), "the connection is still open"
+        return self.closed_at
+
     def reset(self) -> None:
-        """Closes with RST."""
+        """Closes with RST. Not after `watch`, whose pending read would hold the descriptor."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
-        self.socket.close()
+        # close() would wait for the reader of requests, which shares the descriptor.
+        os.close(self.socket.detach())
 
     def close(self) -> None:
         """Closes with FIN."""
@@ -76,20 +87,30 @@ Answer = Callable[[Peer, Received], None]
 class ScriptedEngine:
     """Listens on a free port (or a Unix socket) and answers with ``answer``, which a test sets."""
 
-    def __init__(self, unix_path: str | None = None) -> None:
+    def __init__(
+        self, unix_path: str | None = None, port: int = 0, tls: ssl.SSLContext | None = None
+    ) -> None:
         if unix_path is None:
-            self._listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
-            self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+            self._listener = socket.create_server(("127.0.0.1", port), backlog=4096)
+            self.port: int = self._listener.getsockname()[1]
+            self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
         else:
             self._listener = socket.socket(socket.AF_UNIX)
             self._listener.bind(unix_path)
             self._listener.listen(1024)
             self.url = f"unix:{unix_path}"
-        self.answer: Answer = lambda peer, _: peer.send(respond(404, b'{"error":"no script"}'))
-        self.all: list[Received] = []
-        self.peers: list[Peer] = []
+        self._tls = tls
         self._arrived = threading.Condition()
+        self.peers: list[Peer] = []
+        self.reset()
         threading.Thread(target=self._accept, daemon=True).start()
+
+    def reset(self) -> None:
+        """Forgets what came and what was scripted; connections stay."""
+        self.answer: Answer = lambda peer, _: peer.send(respond(404, b'{"error":"no script"}'))
+        self.probes: Mapping[str, bytes] = {}
+        """Whole answers to the sidecar's own questions by path; others get 404."""
+        self.all: list[Received] = []
 
     @property
     def requests(self) -> list[Received]:
@@ -103,10 +124,21 @@ class ScriptedEngine:
         assert arrived, f"{len(self.requests)} of {count} requests arrived"
         return self.requests
 
-    def close(self) -> None:
-        self._listener.close()
+    def drop_connections(self, close: Callable[[Peer], None] = Peer.close) -> None:
+        """Closes every connection that is open, as an engine that ends."""
         for peer in self.peers:
-            peer.socket.close()
+            if not peer.closed.is_set():
+                try:
+                    close(peer)
+                except OSError:
+                    pass
+                peer.closed.set()
+
+    def close(self) -> None:
+        # Closing alone would leave the accepting thread asleep on the descriptor.
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.drop_connections()
 
     def __enter__(self) -> Self:
         return self
@@ -120,24 +152,30 @@ class ScriptedEngine:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
+            if connection.family == socket.AF_INET:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             peer = Peer(connection, len(self.peers))
             self.peers.append(peer)
             threading.Thread(target=self._serve, args=(peer,), daemon=True).start()
 
     def _serve(self, peer: Peer) -> None:
         try:
+            if self._tls is not None:
+                peer.socket = self._tls.wrap_socket(peer.socket, server_side=True)
             with peer.socket.makefile("rb") as stream:
                 while (request := read_request(stream, peer.number)) is not None:
+                    peer.requests += 1
                     with self._arrived:
                         self.all.append(request)
                         self._arrived.notify_all()
                     if _is_probe(request):
-                        peer.send(respond(404, b'{"detail":"Not Found"}'))
+                        peer.send(self.probes.get(request.target, respond(404, b'{"detail":"Not Found"}')))
                     else:
                         self.answer(peer, request)
         except OSError:
             pass
         finally:
+            peer.closed_at = peer.closed_at or time.monotonic()
             peer.closed.set()
             peer.socket.close()
 
@@ -177,11 +215,13 @@ def respond(
     status: int,
     body: bytes | dict[str, Any],
     headers: Iterable[tuple[str, str]] = (),
-    content_type: str = "application/json",
+    content_type: str | None = "application/json",
 ) -> bytes:
     """A whole answer with a content-length."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    lines = [f"HTTP/1.1 {status} Status", f"content-length: {len(data)}", f"content-type: {content_type}"]
+    lines = [f"HTTP/1.1 {status} Status", f"content-length: {len(data)}"]
+    if content_type is not None:
+        lines.append(f"content-type: {content_type}")
     lines += [f"{name}: {value}" for name, value in headers]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + data
 
@@ -243,6 +283,30 @@ def chat_events(text: str, usage: dict[str, Any] | None = None, finish: str = "s
     yield event("[DONE]")
 
 
+def streams(*pieces: bytes, end: bool = True) -> Answer:
+    """An answer that streams ``pieces``, each as one chunk and one write."""
+
+    def answer(peer: Peer, _: Received) -> None:
+        peer.send(stream_head())
+        for data in pieces:
+            peer.send(chunked(data))
+        if end:
+            peer.send(END)
+
+    return answer
+
+
+def answers(status: int, body: bytes | dict[str, Any], *headers: tuple[str, str]) -> Answer:
+    """A whole JSON answer."""
+    return lambda peer, _: peer.send(respond(status, body, headers))
+
+
+def models(*names: str) -> bytes:
+    """The answer to `GET /v1/models` of an engine that serves ``names``."""
+    entries = [{"id": name, "object": "model", "created": 1_700_000_000, "owned_by": "vllm"} for name in names]
+    return respond(200, {"object": "list", "data": entries})
+
+
 USAGE = {
     "prompt_tokens": 100,
     "completion_tokens": 5,
@@ -261,15 +325,16 @@ def says(text: str, usage: dict[str, Any] | None = USAGE) -> Answer:
                 peer.send(chunked(data))
             peer.send(END)
             return
-        message = {"role": "assistant", "content": text}
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
-        body = {
-            "id": "chatcmpl-1",
-            "object": "chat.completion",
-            "created": 1,
-            "model": "m",
-            "choices": [choice],
-        }
-        peer.send(respond(200, {**body, "usage": usage}))
+        peer.send(respond(200, completion({"content": text}, usage)))
 
     return answer
+
+
+def completion(
+    message: dict[str, Any], usage: dict[str, Any] | None = USAGE, finish: str = "stop"
+) -> dict[str, Any]:
+    """A whole chat completion."""
+    message = {"role": "assistant", **message}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
+    body = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m"}
+    return {**body, "choices": [choice], "usage": usage}

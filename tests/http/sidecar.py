@@ -69,6 +69,20 @@ class Sidecar:
         """Sends the request; the answer is read through the stream."""
         return Stream(self.port, method, path, body, headers or {})
 
+    def connect(self, seconds: float = 30.0) -> socket.socket:
+        """A bare connection, for requests that http.client would not send."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=seconds)
+
+    def raw(self, data: bytes, seconds: float = 30.0) -> bytes:
+        """Sends ``data`` as it is; everything that comes until the sidecar closes. Say `connection: close`."""
+        with self.connect(seconds) as connection:
+            connection.sendall(data)
+            return read_to_end(connection)
+
+    def record(self, answer: Response) -> dict[str, Any]:
+        """The record of the exchange that ended in ``answer``."""
+        return self.wait_for_record(request_id=answer.headers["request-id"])
+
     def records(self) -> list[dict[str, Any]]:
         """The exchange records logged so far."""
         records = []
@@ -127,6 +141,17 @@ class Sidecar:
         raise AssertionError(f"the sidecar did not start: {self.log.read_text()}")
 
 
+def read_to_end(connection: socket.socket) -> bytes:
+    """Everything that comes until the other side closes or resets."""
+    data = b""
+    try:
+        while piece := connection.recv(1 << 20):
+            data += piece
+    except ConnectionResetError:
+        pass
+    return data
+
+
 class Stream:
     """One request under way, read as it comes."""
 
@@ -160,10 +185,13 @@ class Stream:
             seen += data
         return seen
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of the answer, once its head is there."""
+        return {name.lower(): value for name, value in self.response.getheaders()}
+
     def whole(self) -> Response:
-        response = self.response
-        headers = {name.lower(): value for name, value in response.getheaders()}
-        return Response(response.status, headers, response.read())
+        return Response(self.response.status, self.headers, self.response.read())
 
     def leave(self) -> float:
         """Closes the connection without reading on; returns when."""

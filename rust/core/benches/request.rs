@@ -34,12 +34,17 @@ fn filled(bytes: usize, turn: impl Fn(usize) -> String) -> String {
 
 fn messages(bytes: usize) -> Bytes {
     let tool = |n: usize| {
-        format!(r#"{{"name":"tool_{n}","description":"{}","input_schema":{{"type":"object","properties":{{"path":{{"type":"string"}}}}}}}}"#, lines(bytes / 200))
+        format!(
+            r#"{{"name":"tool_{n}","description":"{}","input_schema":{{"type":"object","properties":{{"path":{{"type":"string"}}}}}}}}"#,
+            lines(bytes / 200)
+        )
     };
     let tools: Vec<_> = (0..23).map(tool).collect();
     let text = lines((bytes / 40).min(6_000));
     let turns = filled(bytes * 4 / 5, |n| {
-        format!(r#",{{"role":"assistant","content":[{{"type":"tool_use","id":"c{n}","name":"tool_1","input":{{"path":"/a/{n}"}}}}]}},{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"c{n}","content":"{text}"}}]}}"#)
+        format!(
+            r#",{{"role":"assistant","content":[{{"type":"tool_use","id":"c{n}","name":"tool_1","input":{{"path":"/a/{n}"}}}}]}},{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"c{n}","content":"{text}"}}]}}"#
+        )
     });
     Bytes::from(format!(
         r#"{{"model":"m","messages":[{{"role":"user","content":"go"}}{turns}],"system":[{{"type":"text","text":"{HEADER}{}"}}],"tools":[{}],"max_tokens":32000,"stream":true}}"#,
@@ -51,9 +56,13 @@ fn messages(bytes: usize) -> Bytes {
 fn chat(bytes: usize) -> Bytes {
     let text = lines((bytes / 40).min(6_000));
     let turns = filled(bytes, |n| {
-        format!(r#",{{"role":"assistant","content":null,"tool_calls":[{{"id":"c{n}","type":"function","function":{{"name":"f","arguments":"{{}}"}}}}]}},{{"role":"tool","tool_call_id":"c{n}","content":"{text}"}}"#)
+        format!(
+            r#",{{"role":"assistant","content":null,"tool_calls":[{{"id":"c{n}","type":"function","function":{{"name":"f","arguments":"{{}}"}}}}]}},{{"role":"tool","tool_call_id":"c{n}","content":"{text}"}}"#
+        )
     });
-    Bytes::from(format!(r#"{{"model":"m","stream":true,"messages":[{{"role":"system","content":"{HEADER}You are"}}{turns}]}}"#))
+    Bytes::from(format!(
+        r#"{{"model":"m","stream":true,"messages":[{{"role":"system","content":"{HEADER}You are"}}{turns}]}}"#
+    ))
 }
 
 fn run(bencher: Bencher, route: Route, body: &Bytes) {

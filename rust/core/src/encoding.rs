@@ -57,10 +57,11 @@ fn zstd(body: &[u8], limit: usize) -> Result<Bytes, Fault> {
     let mut rest = body;
     let mut plain = Vec::new();
     loop {
-        let mut decoder = StreamingDecoder::new_with_max_window_size(&mut rest, window).map_err(|error| match error {
-            FrameDecoderError::WindowSizeTooBig { .. } => too_large(limit),
-            _ => broken(),
-        })?;
+        let mut decoder =
+            StreamingDecoder::new_with_max_window_size(&mut rest, window).map_err(|error| match error {
+                FrameDecoderError::WindowSizeTooBig { .. } => too_large(limit),
+                _ => broken(),
+            })?;
         fill(&mut decoder, &mut plain, limit)?;
         if rest.is_empty() {
             return Ok(plain.into());

@@ -13,6 +13,17 @@ pub enum Source {
     Engine,
 }
 
+impl Source {
+    /// The name in records, labels and `x-foreword`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Sidecar => "sidecar",
+            Self::Engine => "engine",
+        }
+    }
+}
+
 /// What went wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -46,6 +57,29 @@ pub enum Kind {
     Engine,
     /// A bug in Foreword.
     Internal,
+}
+
+impl Kind {
+    /// The name in records and `x-foreword`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Invalid => "invalid",
+            Self::PromptTooLong => "prompt-too-long",
+            Self::OutputTooLong => "output-too-long",
+            Self::Unauthorized => "unauthorized",
+            Self::Forbidden => "forbidden",
+            Self::NotFound => "not-found",
+            Self::MethodNotAllowed => "method-not-allowed",
+            Self::TooLarge => "too-large",
+            Self::Timeout => "timeout",
+            Self::RateLimited => "rate-limited",
+            Self::Overloaded => "overloaded",
+            Self::Unreachable => "unreachable",
+            Self::BrokenAnswer => "broken-answer",
+            Self::Engine => "engine",
+            Self::Internal => "internal",
+        }
+    }
 }
 
 /// The dialect that an error is told in.
@@ -174,6 +208,11 @@ impl Fault {
         }
         event.extend_from_slice(b"\n\n");
         event
+    }
+
+    /// What `x-foreword` says of it: `fault=unreachable; source=engine`.
+    pub fn describe(&self) -> String {
+        format!("fault={}; source={}", self.kind.name(), self.source.name())
     }
 
     /// Anthropic's name for the error: by its status, as published.

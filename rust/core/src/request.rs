@@ -297,3 +297,51 @@ pub struct Ids {
     /// 128 random bits: message ids and generated tool ids are drawn from it.
     pub seed: u128,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prepared(route: Route, body: &[u8]) -> Result<Prepared, Fault> {
+        let request = Request { route, body: Bytes::copy_from_slice(body), anthropic: false };
+        prepare(request, &Profile::default(), Ids { seed: 0 })
+    }
+
+    #[test]
+    fn text_that_is_not_utf8_is_refused_where_it_is_read() {
+        let body = b"{\"model\":\"m\",\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":\"\xff\"}]}";
+        assert_eq!(prepared(Route::Messages, body).map(|_| ()).unwrap_err().status, 400);
+        assert_eq!(prepared(Route::Chat, body).unwrap().body.to_vec(), body);
+    }
+
+    #[test]
+    fn what_was_asked_is_told() {
+        let chat = prepared(Route::Chat, br#"{"model":"a\u0062","stream":true}"#).unwrap();
+        assert_eq!((chat.model.as_deref(), chat.stream), (Some("ab"), true));
+        let other = prepared(Route::Other, br#"{"model":"m","stream":true}"#).unwrap();
+        assert_eq!((other.model, other.stream), (None, false));
+        let long = format!(r#"{{"model":"{}"}}"#, "é".repeat(200));
+        assert_eq!(prepared(Route::Chat, long.as_bytes()).unwrap().model.unwrap().len(), 256);
+    }
+
+    #[test]
+    fn large_texts_are_shared_and_not_copied() {
+        let text = "x".repeat(100_000);
+        let body =
+            Bytes::from(format!(r#"{{"model":"m","max_tokens":1,"messages":[{{"role":"user","content":"{text}"}}]}}"#));
+        let request = Request { route: Route::Messages, body: body.clone(), anthropic: false };
+        let parts = prepare(request, &Profile::default(), Ids { seed: 0 }).unwrap().body.into_parts();
+        assert!(parts.iter().any(|part| body.as_ptr_range().contains(&part.as_ptr()) && part.len() == text.len()));
+    }
+
+    #[test]
+    fn notes_carry_only_names() {
+        let mut notes = Notes::default();
+        for what in ["web_search_20250305", "web_search_20250305", "", "a b", &"x".repeat(65), "line\r\nbreak"] {
+            notes.note_dropped(what);
+        }
+        assert_eq!(notes.dropped, ["web_search_20250305", "other"]);
+        (0..99).for_each(|n| notes.note_dropped(&n.to_string()));
+        assert_eq!(notes.dropped.len(), 16);
+    }
+}

@@ -3,6 +3,8 @@
 //! The oracle shares no code with the crate: what a client means is its parsed JSON without cache markers, with
 //! every string content as one text block. Where that extends an earlier request's, the bytes upstream must too.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
@@ -228,7 +230,8 @@ fn chats_and_responses_pass_byte_for_byte() {
 #[test]
 fn loaded_tools_stand_behind_the_others() {
     let bodies = load("claude-code-2.1.332_toolsearch.json.gz");
-    let lists: Vec<_> = bodies.iter().map(|request| open_list(&upstream(request, &Profile::default()), "tools")).collect();
+    let lists: Vec<_> =
+        bodies.iter().map(|request| open_list(&upstream(request, &Profile::default()), "tools")).collect();
     let count = |list: &str| serde_json::from_str::<Vec<Value>>(&format!("{list}]")).unwrap().len();
     assert!(lists.windows(2).all(|pair| pair[1].starts_with(&pair[0])));
     assert_eq!(count(&lists[1]), count(&lists[0]) + 2);

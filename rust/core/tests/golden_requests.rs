@@ -104,7 +104,10 @@ fn profile(overrides: &Value) -> Profile {
 fn check(fields: &Fields) -> Result<(), String> {
     let read = |name: &str| fields.get(name).map_or(Value::Null, |raw| serde_json::from_str(raw.get()).unwrap());
     for name in fields.keys() {
-        let known = ["case", "why", "route", "profile", "request", "also", "upstream", "path", "rules", "unknown", "dropped", "fault"];
+        let known = [
+            "case", "why", "route", "profile", "request", "also", "upstream", "path", "rules", "unknown", "dropped",
+            "fault",
+        ];
         assert!(known.contains(&name.as_str()), "unknown field {name}");
     }
     assert!(read("why").as_str().is_some_and(|why| !why.is_empty()), "why is missing");

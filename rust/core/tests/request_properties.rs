@@ -1,5 +1,7 @@
 //! Properties of `prepare` that no list of examples can show.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 use bytes::Bytes;
 use foreword_core::profile::{Engine, LateSystem, MessagesMode, Profile};
 use foreword_core::request::{Ids, Request, Route, prepare};
@@ -40,14 +42,62 @@ fn upstream(route: Route, body: &str, profile: &Profile) -> Option<String> {
 /// JSON that is made of the protocols' own words, so that it reaches deep into the translator.
 fn protocol_json() -> impl Strategy<Value = Value> {
     let words = [
-        "system", "user", "assistant", "developer", "tool", "text", "image", "document", "tool_use", "tool_result",
-        "thinking", "tool_reference", "tool_addition", "search_result", "content", "base64", "url", "auto", "none", "any",
-        "enabled", "disabled", "json_schema", "high", "", "c1", HEADER, "<system-reminder>x</system-reminder>",
+        "system",
+        "user",
+        "assistant",
+        "developer",
+        "tool",
+        "text",
+        "image",
+        "document",
+        "tool_use",
+        "tool_result",
+        "thinking",
+        "tool_reference",
+        "tool_addition",
+        "search_result",
+        "content",
+        "base64",
+        "url",
+        "auto",
+        "none",
+        "any",
+        "enabled",
+        "disabled",
+        "json_schema",
+        "high",
+        "",
+        "c1",
+        HEADER,
+        "<system-reminder>x</system-reminder>",
     ];
     let keys = [
-        "role", "content", "type", "text", "source", "data", "media_type", "title", "tool_use_id", "id", "name", "input",
-        "input_schema", "is_error", "tool_name", "tool", "definition", "thinking", "effort", "format", "schema",
-        "include_usage", "tool_calls", "cache_control", "defer_loading", "function",
+        "role",
+        "content",
+        "type",
+        "text",
+        "source",
+        "data",
+        "media_type",
+        "title",
+        "tool_use_id",
+        "id",
+        "name",
+        "input",
+        "input_schema",
+        "is_error",
+        "tool_name",
+        "tool",
+        "definition",
+        "thinking",
+        "effort",
+        "format",
+        "schema",
+        "include_usage",
+        "tool_calls",
+        "cache_control",
+        "defer_loading",
+        "function",
     ];
     let leaf = prop_oneof![
         4 => prop::sample::select(words.to_vec()).prop_map(Value::from),
@@ -66,8 +116,17 @@ fn protocol_json() -> impl Strategy<Value = Value> {
 
 fn any_body() -> impl Strategy<Value = Value> {
     let fields = [
-        "system", "tools", "tool_choice", "thinking", "output_config", "output_format", "stream", "stream_options",
-        "chat_template_kwargs", "stop_sequences", "temperature",
+        "system",
+        "tools",
+        "tool_choice",
+        "thinking",
+        "output_config",
+        "output_format",
+        "stream",
+        "stream_options",
+        "chat_template_kwargs",
+        "stop_sequences",
+        "temperature",
     ];
     let rest = prop::collection::hash_map(prop::sample::select(fields.to_vec()), protocol_json(), 0..5);
     (prop::collection::vec(protocol_json(), 0..5), rest).prop_map(|(messages, rest)| {
@@ -113,7 +172,12 @@ fn exchange() -> impl Strategy<Value = Exchange> {
         Just(json!({ "type": "thinking", "thinking": "t", "signature": "s" })),
         Just(json!({ "type": "tool_use", "id": "c", "name": "f", "input": { "b": 1, "a": "x" } })),
     ];
-    (prop::collection::vec(note(), 0..2), blocks, prop::collection::vec(note(), 0..3), prop::collection::vec(said, 1..4))
+    (
+        prop::collection::vec(note(), 0..2),
+        blocks,
+        prop::collection::vec(note(), 0..3),
+        prop::collection::vec(said, 1..4),
+    )
         .prop_map(|(before, blocks, behind, said)| {
             let mut user = before;
             user.push(json!({ "role": "user", "content": blocks }));
@@ -124,7 +188,8 @@ fn exchange() -> impl Strategy<Value = Exchange> {
 
 /// The text of `messages` without its closing bracket.
 fn open_messages(body: &str) -> String {
-    let fields: std::collections::BTreeMap<String, Box<serde_json::value::RawValue>> = serde_json::from_str(body).unwrap();
+    let fields: std::collections::BTreeMap<String, Box<serde_json::value::RawValue>> =
+        serde_json::from_str(body).unwrap();
     fields["messages"].get().strip_suffix(']').unwrap().to_owned()
 }
 

@@ -108,8 +108,8 @@ impl Gateway {
         });
         let port = Port::new().map_err(|error| format!("no completion port: {error}"))?;
         let stop = Arc::new(Notify::new());
-        let handle = spawn_network(port.clone(), Arc::clone(&stop))
-            .map_err(|error| format!("no network thread: {error}"))?;
+        let handle =
+            spawn_network(port.clone(), Arc::clone(&stop)).map_err(|error| format!("no network thread: {error}"))?;
         Ok(Self { shared, port, handle, close, next_token: 0, stop })
     }
 

@@ -44,11 +44,8 @@ const NO_READER: &str = "an answer without a reader";
 pub(crate) async fn run(shared: Arc<Shared>, opening: Opening, outbox: Arc<Outbox>, left: Arc<Notify>) {
     let own = opening.own;
     let record = Record::new(opening.route, opening.request_id.clone(), opening.body.len());
-    let dialect = if matches!(opening.route, Route::Messages | Route::CountTokens) || speaks_anthropic(&opening) {
-        Dialect::Messages
-    } else {
-        Dialect::OpenAi
-    };
+    let anthropic = opening.target.starts_with("/v1/messages") || speaks_anthropic(&opening);
+    let dialect = if anthropic { Dialect::Messages } else { Dialect::OpenAi };
     let mut closing = shared.closing.clone();
     let mut exchange = Exchange {
         shared: &shared,
@@ -157,7 +154,8 @@ impl Exchange<'_> {
         let encoding = opening.header("content-encoding").unwrap_or("identity").to_owned();
         let limit = self.shared.limits.body_bytes;
         let ids = Ids { seed: random() };
-        let request = Request { route: opening.route, body: opening.body.clone(), anthropic: speaks_anthropic(opening) };
+        let request =
+            Request { route: opening.route, body: opening.body.clone(), anthropic: speaks_anthropic(opening) };
         let here = request.body.len() <= PREPARE_HERE && encoding == "identity";
         let work = move || {
             let mut request = request;
@@ -181,12 +179,15 @@ impl Exchange<'_> {
         self.record.model = prepared.model;
         self.record.stream = prepared.stream;
         self.record.notes = Some(prepared.notes);
-        self.dialect = prepared.reader.dialect();
+        if opening.route != Route::Other {
+            self.dialect = prepared.reader.dialect();
+        }
         let target = prepared.path.map_or_else(|| opening.target.clone(), str::to_owned);
         let translated = prepared.path.is_some();
         self.relayed = !translated && !(opening.route == Route::Models && speaks_anthropic(opening));
         let call = Call {
-            method: Method::from_bytes(opening.method.as_bytes()).map_err(|_| Fault::invalid("", "unknown HTTP method"))?,
+            method: Method::from_bytes(opening.method.as_bytes())
+                .map_err(|_| Fault::invalid("", "unknown HTTP method"))?,
             target,
             headers: upstream_headers(opening, translated),
             body: prepared.body.into_parts(),
@@ -249,14 +250,8 @@ impl Exchange<'_> {
             return outcome;
         }
         let whole = reader.whole(&whole)?;
-        if reader.estimated() {
-            self.note("tokens=estimated");
-        }
-        if relayed {
-            self.pass(status, &head.headers, whole).await
-        } else {
-            self.reply(status, whole).await
-        }
+        self.record.estimated = reader.estimated();
+        if relayed { self.pass(status, &head.headers, whole).await } else { self.reply(status, whole).await }
     }
 
     /// Reads a stream, event by event as it comes.
@@ -381,14 +376,13 @@ impl Exchange<'_> {
         match reader.refused(head.status.as_u16(), &refusal.decoded, retry_after) {
             Refused::Fault(fault) => Err(fault),
             Refused::Answer(body) => {
-                if reader.estimated() {
-                    self.note("tokens=estimated");
-                }
+                self.record.estimated = reader.estimated();
                 self.reply(200, body).await
             }
             Refused::Pass if self.head_sent => {
                 // Too late for a status: the engine's own words become the stream's only event.
-                self.record.fault = Some(Fault::broken(&format!("status {} after a long silence", head.status.as_u16())));
+                self.record.fault =
+                    Some(Fault::broken(&format!("status {} after a long silence", head.status.as_u16())));
                 for line in refusal.decoded.split(|&byte| byte == b'\n') {
                     self.out.extend_from_slice(b"data: ");
                     self.out.extend_from_slice(line);
@@ -453,18 +447,10 @@ impl Exchange<'_> {
 
     fn send_head(&mut self, status: u16, mut headers: Vec<(Bytes, Bytes)>) {
         put(&mut headers, "request-id", &self.record.request_id);
-        if let Some(did) = self.record.notes.as_ref().and_then(describe) {
-            put(&mut headers, "x-foreword", &did);
-        }
+        put(&mut headers, "x-foreword", &describe(&self.record));
         self.record.status = status;
         self.head_sent = true;
         self.outbox.head(Head { status, headers });
-    }
-
-    fn note(&mut self, what: &str) {
-        if let Some(notes) = &mut self.record.notes {
-            notes.dropped.push(what.to_owned());
-        }
     }
 }
 
@@ -483,20 +469,24 @@ struct Refusal {
 }
 
 /// The value of `x-foreword`: `rules=billing-header; dropped=web_search_20250305`.
-fn describe(notes: &Notes) -> Option<String> {
-    let mut parts = Vec::new();
-    if !notes.rules.is_empty() {
-        parts.push(format!("rules={}", notes.rules.join(",")));
-    }
+fn describe(record: &Record) -> String {
+    let nothing = Notes::default();
+    let notes = record.notes.as_ref().unwrap_or(&nothing);
+    let rules = if notes.rules.is_empty() { "none".to_owned() } else { notes.rules.join(",") };
+    let mut told = format!("rules={rules}");
     if !notes.unknown.is_empty() {
-        parts.push(format!("unknown={}", notes.unknown.join(",")));
+        told += &format!("; unknown={}", notes.unknown.join(","));
     }
-    let printable = |text: &String| text.bytes().all(|byte| byte.is_ascii_graphic());
-    let dropped: Vec<&str> = notes.dropped.iter().filter(|text| printable(text)).map(String::as_str).collect();
-    if !dropped.is_empty() {
-        parts.push(format!("dropped={}", dropped.join(",")));
+    if !notes.dropped.is_empty() {
+        told += &format!("; dropped={}", notes.dropped.join(","));
     }
-    (!parts.is_empty()).then(|| parts.join("; "))
+    if record.estimated {
+        told += "; tokens=estimated";
+    }
+    if let Some(fault) = &record.fault {
+        told += &format!("; {}", fault.describe());
+    }
+    told
 }
 
 /// Reads what is left of a stream whose end was stated, so that its connection can be used again.
@@ -530,8 +520,15 @@ fn put(headers: &mut Vec<(Bytes, Bytes)>, name: &'static str, value: &str) {
 fn hop_by_hop(name: &str) -> bool {
     matches!(
         name,
-        "connection" | "keep-alive" | "proxy-authenticate" | "proxy-authorization" | "proxy-connection" | "te" | "trailer"
-            | "transfer-encoding" | "upgrade"
+        "connection"
+            | "keep-alive"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "proxy-connection"
+            | "te"
+            | "trailer"
+            | "transfer-encoding"
+            | "upgrade"
     )
 }
 
@@ -541,10 +538,8 @@ fn upstream_headers(opening: &Opening, translated: bool) -> HeaderMap {
     let decoded = opening.route != Route::Other;
     for (name, value) in &opening.headers {
         let Ok(text) = std::str::from_utf8(name) else { continue };
-        let ours = matches!(
-            text,
-            "host" | "content-length" | "accept-encoding" | "expect" | "authorization" | "x-api-key"
-        );
+        let ours =
+            matches!(text, "host" | "content-length" | "accept-encoding" | "expect" | "authorization" | "x-api-key");
         let decoded = decoded && text == "content-encoding";
         let foreign = translated && (text.starts_with("anthropic-") || text == "content-type" || text == "accept");
         if ours || decoded || foreign || hop_by_hop(text) {
@@ -567,9 +562,12 @@ fn upstream_headers(opening: &Opening, translated: bool) -> HeaderMap {
 
 /// What of the engine's headers goes to the client.
 fn relayed_headers(sent: &HeaderMap) -> Vec<(Bytes, Bytes)> {
-    let kept = sent.iter().filter(|(name, _)| !hop_by_hop(name.as_str()) && !matches!(name.as_str(), "date" | "server"));
-    kept.map(|(name, value)| (Bytes::copy_from_slice(name.as_str().as_bytes()), Bytes::copy_from_slice(value.as_bytes())))
-        .collect()
+    let kept =
+        sent.iter().filter(|(name, _)| !hop_by_hop(name.as_str()) && !matches!(name.as_str(), "date" | "server"));
+    kept.map(|(name, value)| {
+        (Bytes::copy_from_slice(name.as_str().as_bytes()), Bytes::copy_from_slice(value.as_bytes()))
+    })
+    .collect()
 }
 
 fn random() -> u128 {
@@ -599,7 +597,12 @@ impl Silence {
         let now = Instant::now();
         let ping = ping.map(|ping| now + ping);
         let limit = now + within;
-        Self { within, limit, ping, timer: Box::pin(tokio::time::sleep_until(ping.map_or(limit, |ping| ping.min(limit)))) }
+        Self {
+            within,
+            limit,
+            ping,
+            timer: Box::pin(tokio::time::sleep_until(ping.map_or(limit, |ping| ping.min(limit)))),
+        }
     }
 
     /// The engine said something.

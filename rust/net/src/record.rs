@@ -27,6 +27,8 @@ pub struct Record {
     pub left: bool,
     /// Whether the request was sent twice.
     pub retried: bool,
+    /// Whether a token count is Foreword's own estimate.
+    pub estimated: bool,
     /// What failed, if anything did.
     pub fault: Option<Fault>,
     /// Bytes of the body as the client sent it, and as it went upstream.
@@ -54,6 +56,7 @@ impl Record {
             status: 499,
             left: false,
             retried: false,
+            estimated: false,
             fault: None,
             body_bytes: (body_bytes, 0),
             answer_bytes: 0,
@@ -130,6 +133,7 @@ impl Record {
         json.seconds("ttft_seconds", self.first);
         json.seconds("duration_seconds", Some(self.started.elapsed()));
         json.raw("retried", self.retried.to_string());
+        json.raw("estimated", self.estimated.to_string());
         json.text("finish", self.summary.finish.as_deref());
         let usage = &self.summary.usage;
         let mut tokens = Object::default();
@@ -143,8 +147,8 @@ impl Record {
             None => json.raw("fault", "null"),
             Some(fault) => {
                 let mut told = Object::default();
-                told.text("kind", Some(&format!("{:?}", fault.kind).to_lowercase()));
-                told.text("source", Some(&format!("{:?}", fault.source).to_lowercase()));
+                told.text("kind", Some(fault.kind.name()));
+                told.text("source", Some(fault.source.name()));
                 json.raw("fault", told.end());
             }
         }

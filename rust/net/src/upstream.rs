@@ -120,10 +120,13 @@ impl Upstream {
         };
         let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(|| format!("{url:?} names no host"))?;
         let port = uri.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
-        let authority = uri.authority().map_or_else(|| host.to_owned(), |authority| {
-            let authority = authority.as_str();
-            authority.rsplit_once('@').map_or(authority, |(_, host)| host).to_owned()
-        });
+        let authority = uri.authority().map_or_else(
+            || host.to_owned(),
+            |authority| {
+                let authority = authority.as_str();
+                authority.rsplit_once('@').map_or(authority, |(_, host)| host).to_owned()
+            },
+        );
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let prefix = uri.path().trim_end_matches('/').to_owned();
         Ok(Self { address: Address::Tcp { host, port, tls }, authority, prefix, connect_within, pool })
@@ -182,10 +185,8 @@ impl Upstream {
             .map_err(Failure::Connect)?;
         let heard = Arc::new(AtomicU64::new(0));
         let stream = Counted { stream, heard: Arc::clone(&heard) };
-        let (sender, connection) = http1::Builder::new()
-            .handshake(TokioIo::new(stream))
-            .await
-            .map_err(Failure::Broken)?;
+        let (sender, connection) =
+            http1::Builder::new().handshake(TokioIo::new(stream)).await.map_err(Failure::Broken)?;
         let task = tokio::spawn(async move {
             // Its errors reach the sender's side; here the task only drives the socket.
             let _ = connection.await;

@@ -40,10 +40,12 @@ pub(crate) fn fault<'py>(
     };
     let body = fault.body(dialect, request_id);
     let length = body.len().to_string();
+    let did = format!("rules=none; {}", fault.describe());
     let headers = [
         (&b"content-type"[..], &b"application/json"[..]),
         (b"content-length", length.as_bytes()),
         (b"request-id", request_id.as_bytes()),
+        (b"x-foreword", did.as_bytes()),
     ];
     Ok((fault.status, py_headers(py, headers.into_iter()), PyBytes::new(py, &body)))
 }

@@ -19,8 +19,7 @@ use crate::body::Body;
 pub(crate) type PyHead<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>);
 
 /// (token, (status, headers), body bytes, record)
-type Item<'py> =
-    (u64, Option<(u16, Vec<PyHead<'py>>)>, Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>);
+type Item<'py> = (u64, Option<(u16, Vec<PyHead<'py>>)>, Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>);
 
 /// The upstream client, its thread and the completion port.
 #[pyclass]
@@ -149,8 +148,7 @@ const LATE_SYSTEM: &[(&str, LateSystem)] = &[
     ("off", LateSystem::Off),
 ];
 
-const MESSAGES: &[(&str, MessagesMode)] =
-    &[("translate", MessagesMode::Translate), ("native", MessagesMode::Native)];
+const MESSAGES: &[(&str, MessagesMode)] = &[("translate", MessagesMode::Translate), ("native", MessagesMode::Native)];
 
 const USAGE: &[(&str, UsageMode)] = &[("net", UsageMode::Net), ("raw", UsageMode::Raw)];
 
@@ -200,7 +198,8 @@ fn model_map(text: &str) -> PyResult<ModelMap> {
         _ => (),
     }
     let pair = |pair: &str| {
-        let (pattern, model) = pair.split_once('=').filter(|(pattern, model)| !pattern.is_empty() && !model.is_empty())?;
+        let (pattern, model) =
+            pair.split_once('=').filter(|(pattern, model)| !pattern.is_empty() && !model.is_empty())?;
         Some((pattern.trim().to_owned(), model.trim().to_owned()))
     };
     let globs: Option<Vec<_>> = text.split(',').map(pair).collect();

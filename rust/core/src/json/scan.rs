@@ -316,8 +316,8 @@ const HIGHS: u64 = ONES * 0x80;
 fn skip_plain(text: &[u8], mut at: usize) -> usize {
     while let Some(word) = text.get(at..).and_then(<[u8]>::first_chunk::<8>) {
         let word = u64::from_le_bytes(*word);
-        let quote = word ^ (ONES * b'"' as u64);
-        let backslash = word ^ (ONES * b'\\' as u64);
+        let quote = word ^ (ONES * u64::from(b'"'));
+        let backslash = word ^ (ONES * u64::from(b'\\'));
         // The lowest marked byte is exact in each term; marks above it may be carries.
         let special = (quote.wrapping_sub(ONES) & !quote)
             | (backslash.wrapping_sub(ONES) & !backslash)
@@ -335,6 +335,24 @@ fn skip_plain(text: &[u8], mut at: usize) -> usize {
         at += 1;
     }
     at
+}
+
+/// Whether `raw` may stand between the quotes of a string literal.
+pub fn is_literal(raw: &[u8]) -> bool {
+    let mut at = 0;
+    loop {
+        at = skip_plain(raw, at);
+        let escape = match raw.get(at..) {
+            Some([]) | None => return true,
+            Some([b'\\', escape @ ..]) => escape,
+            Some(_) => return false,
+        };
+        at += match escape {
+            [b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't', ..] => 2,
+            [b'u', digits @ ..] if digits.get(..4).is_some_and(|four| four.iter().all(u8::is_ascii_hexdigit)) => 6,
+            _ => return false,
+        };
+    }
 }
 
 /// One value of a scanned text. Cheap to copy.
@@ -532,6 +550,12 @@ mod tests {
         #[test]
         fn agrees_with_serde_json(text in r#"[\[\]{}:,"\\a-c0-2\.eE+\-tfn ul]{0,24}"#) {
             prop_assert_eq!(accepts(text.as_bytes()), serde_json::from_str::<&serde_json::value::RawValue>(&text).is_ok());
+        }
+
+        #[test]
+        fn a_literal_is_what_the_scanner_takes(raw in r#"[a-c"\\/bu0-9é\n]{0,12}"#) {
+            let quoted = format!("\"{raw}\"");
+            prop_assert_eq!(is_literal(raw.as_bytes()), accepts(quoted.as_bytes()));
         }
 
         #[test]

@@ -205,7 +205,12 @@ mod tests {
         ] {
             assert_eq!(find(Text::new(text.as_bytes())), Header::Unknown, "{text}");
         }
-        for text in ["", "Docs: x-anthropic-billing-header: cch=1;", "x-anthropic-billing", "X-Anthropic-Billing-Header: cch=1;"] {
+        for text in [
+            "",
+            "Docs: x-anthropic-billing-header: cch=1;",
+            "x-anthropic-billing",
+            "X-Anthropic-Billing-Header: cch=1;",
+        ] {
             assert_eq!(find(Text::new(text.as_bytes())), Header::Absent, "{text}");
         }
     }

@@ -162,6 +162,19 @@ impl<F: Form> Blocks<F> {
             Some((value, None)) => self.arguments(at, &literal_of(value)),
             None => {}
         }
+        self.settle(at, is_next, out);
+    }
+
+    /// Takes arguments of the call with an index, and nothing else. False if no such call has begun.
+    pub(crate) fn fragment(&mut self, index: u64, literal: &[u8], out: &mut Vec<u8>) -> bool {
+        let Some(at) = self.find(&CallDelta { index: Some(index), ..CallDelta::default() }) else { return false };
+        self.arguments(at, literal);
+        self.settle(at, false, out);
+        true
+    }
+
+    /// Writes what a fragment of a call allows to be written.
+    fn settle(&mut self, at: usize, is_next: bool, out: &mut Vec<u8>) {
         if self.open == Open::Call(at) {
             self.advance(at, out);
         } else if is_next {

@@ -5,6 +5,7 @@ mod blocks;
 pub(crate) mod count;
 pub(crate) mod error;
 mod events;
+mod frame;
 pub(crate) mod ids;
 mod literal;
 pub(crate) mod models;

@@ -3,6 +3,7 @@
 use memchr::memchr;
 
 use super::events::Events;
+use super::frame::Frame;
 use super::turn::{Stop, Turn, chunk_fault, empty};
 use super::{ids, write_str};
 use crate::answer::{Ask, Summary};
@@ -82,6 +83,7 @@ impl Stream {
 #[derive(Debug)]
 struct Machine {
     turn: Turn<Events>,
+    frame: Frame,
     model: String,
     id: String,
     usage: UsageMode,
@@ -99,6 +101,7 @@ impl Machine {
     fn new(ask: &Ask) -> Self {
         Self {
             turn: Turn::new(Events::default(), ask.ids),
+            frame: Frame::default(),
             model: ask.model.clone(),
             id: ids::message(ask.ids),
             usage: ask.usage,
@@ -119,6 +122,13 @@ impl Machine {
         let Some(data) = event.data(joined) else { return Ok(()) };
         self.turn.summary.events += 1;
         let named_error = event.name() == Some(b"error");
+        if !self.over
+            && !named_error
+            && let Some((of, piece)) = self.frame.piece(data)
+            && self.turn.piece(of, piece, out)
+        {
+            return Ok(());
+        }
         if memchr(b'\n', data).is_none() || tape.scan(data).is_ok() {
             return self.payload(data, named_error, tape, out);
         }
@@ -137,7 +147,7 @@ impl Machine {
             };
         }
         let result = match tape.scan(data) {
-            Ok(root) if root.kind() == Kind::Object || named_error => return self.chunk(root, named_error, out),
+            Ok(root) if root.kind() == Kind::Object || named_error => return self.chunk(root, data, named_error, out),
             Ok(_) => Ok(()),
             Err(error) => Err(error),
         };
@@ -145,7 +155,7 @@ impl Machine {
             && let Some(repaired) = repaired(data, error)
             && let Ok(root) = tape.scan(&repaired)
         {
-            return self.chunk(root, named_error, out);
+            return self.chunk(root, &repaired, named_error, out);
         }
         if named_error {
             return Err(Fault::broken(&String::from_utf8_lossy(data)));
@@ -154,7 +164,7 @@ impl Machine {
         Ok(())
     }
 
-    fn chunk(&mut self, root: Value<'_>, named_error: bool, out: &mut Vec<u8>) -> Result<(), Fault> {
+    fn chunk(&mut self, root: Value<'_>, data: &[u8], named_error: bool, out: &mut Vec<u8>) -> Result<(), Fault> {
         if self.over {
             return Ok(());
         }
@@ -171,6 +181,7 @@ impl Machine {
             self.head(known.then(|| ClientUsage { output: 0, ..usage.client(self.usage) }), out);
         }
         self.turn.read(&chunk, out)?;
+        self.frame.learn(data, &chunk);
         if self.turn.is_finished() && chunk.usage.is_some() && chunk.has_no_choice() {
             self.stop(out)?;
         }

@@ -7,7 +7,7 @@ use crate::answer::Summary;
 use crate::error::Fault;
 use crate::json::{Kind as Json, Text, Value};
 use crate::request::Ids;
-use crate::wire::chat::{CallDelta, Choice, Chunk, Delta};
+use crate::wire::chat::{CallDelta, Choice, Chunk, Delta, PieceOf};
 
 /// Why a turn ended, in Anthropic's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +60,16 @@ impl<F: Form> Turn<F> {
         Ok(())
     }
 
+    /// Takes one piece of text. False if it belongs to no call that has begun.
+    pub(super) fn piece(&mut self, of: PieceOf, literal: &[u8], out: &mut Vec<u8>) -> bool {
+        match of {
+            PieceOf::Text => self.blocks.prose(Prose::Text, literal, out),
+            PieceOf::Thinking => self.blocks.prose(Prose::Thinking, literal, out),
+            PieceOf::Arguments(index) => return self.blocks.fragment(index, literal, out),
+        }
+        true
+    }
+
     /// Ends the blocks and says why the turn ended. An end without a reason is one that the engine stated otherwise.
     pub(super) fn end(&mut self, out: &mut Vec<u8>) -> Stop {
         self.blocks.finish(out);
@@ -77,7 +87,7 @@ impl<F: Form> Turn<F> {
     }
 
     fn delta(&mut self, delta: &Delta<'_>, whole: bool, out: &mut Vec<u8>) {
-        if let Some(reasoning) = delta.reasoning {
+        if let Some(reasoning) = delta.reasoning() {
             self.blocks.prose(Prose::Thinking, reasoning.raw(), out);
         }
         if let Some(content) = delta.content {

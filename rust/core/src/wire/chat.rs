@@ -1,5 +1,7 @@
 //! What a chat completion, whole or in chunks, says.
 
+use std::ops::Range;
+
 use crate::json::{Kind, Text, Value};
 
 /// One chunk of a stream, or a whole completion.
@@ -46,6 +48,55 @@ impl<'t> Chunk<'t> {
     }
 }
 
+/// What a piece of text belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PieceOf {
+    Text,
+    Thinking,
+    /// The arguments of the call with this index.
+    Arguments(u64),
+}
+
+/// The one piece of text that a chunk brings, and where the inside of its literal lies.
+#[derive(Clone, Debug)]
+pub(crate) struct Piece {
+    pub(crate) of: PieceOf,
+    pub(crate) at: Range<usize>,
+}
+
+impl Chunk<'_> {
+    /// The piece of a chunk that brings exactly one and says nothing else that counts.
+    pub(crate) fn only_piece(&self) -> Option<Piece> {
+        if self.error.is_some() || self.usage.is_some() || self.timings.is_some() {
+            return None;
+        }
+        let mut choices = self.choices?.items();
+        let choice = Choice::read(choices.next()?);
+        if choices.next().is_some() || choice.index != 0 || choice.whole || choice.finish.is_some() {
+            return None;
+        }
+        let delta = Delta::read(choice.delta?);
+        let content = delta.content.filter(|content| !content.is_null());
+        let (of, literal) = match (delta.reasoning_value, content, delta.tool_calls) {
+            (None, Some(content), None) => (PieceOf::Text, content),
+            (Some(reasoning), None, None) => (PieceOf::Thinking, reasoning),
+            (None, None, Some(calls)) => {
+                let mut calls = calls.items();
+                let call = CallDelta::read(calls.next()?);
+                if calls.next().is_some() || call.id.is_some() || call.name.is_some() {
+                    return None;
+                }
+                (PieceOf::Arguments(call.index?), call.arguments?)
+            }
+            _ => return None,
+        };
+        let said = literal.as_text().is_some_and(|text| !text.is_empty());
+        let at = literal.span();
+        let alone = delta.refusal.is_none() && delta.function_call.is_none();
+        (said && alone).then(|| Piece { of, at: at.start + 1..at.end - 1 })
+    }
+}
+
 /// One choice.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Choice<'t> {
@@ -80,7 +131,8 @@ impl<'t> Choice<'t> {
 /// What the model said, in one delta or one message.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Delta<'t> {
-    pub(crate) reasoning: Option<Text<'t>>,
+    /// Never empty.
+    reasoning_value: Option<Value<'t>>,
     /// A text, or a list of parts.
     pub(crate) content: Option<Value<'t>>,
     pub(crate) refusal: Option<Text<'t>>,
@@ -90,13 +142,19 @@ pub(crate) struct Delta<'t> {
 }
 
 impl<'t> Delta<'t> {
+    pub(crate) fn reasoning(&self) -> Option<Text<'t>> {
+        self.reasoning_value?.as_text()
+    }
+
     pub(crate) fn read(value: Value<'t>) -> Self {
         let mut delta = Self::default();
         for (name, value) in value.members() {
             match name.raw() {
                 // Some engines send both names with the same text; it counts once.
-                b"reasoning" => delta.reasoning = filled(value).or(delta.reasoning),
-                b"reasoning_content" => delta.reasoning = delta.reasoning.or(filled(value)),
+                b"reasoning" if filled(value).is_some() => delta.reasoning_value = Some(value),
+                b"reasoning_content" if filled(value).is_some() => {
+                    delta.reasoning_value = delta.reasoning_value.or(Some(value));
+                }
                 b"content" => delta.content = Some(value),
                 b"refusal" => delta.refusal = filled(value),
                 b"tool_calls" => delta.tool_calls = Some(value),

@@ -13,7 +13,7 @@ use crate::profile::Engine;
 #[derive(Clone, Copy)]
 enum Takers {
     All,
-    /// All but plain OpenAI servers.
+    /// All but [`Engine::OpenAi`].
     Local,
     /// vLLM.
     Vllm,
@@ -76,7 +76,8 @@ pub(super) fn write_sampling(source: &Source<'_>, out: &mut Writer<'_>) {
 /// Writes `chat_template_kwargs`: the thinking switches, then the client's own members, which win.
 pub(super) fn write_template_kwargs(source: &Source<'_>, out: &mut Writer<'_>) {
     let engine = source.profile.engine;
-    let own = given(source.root, "chat_template_kwargs").filter(|own| own.kind() == Kind::Object && engine != Engine::OpenAi);
+    let own =
+        given(source.root, "chat_template_kwargs").filter(|own| own.kind() == Kind::Object && engine != Engine::OpenAi);
     let mut comma = ",\"chat_template_kwargs\":{";
     for (name, value) in Thinking::of(source.root).template_switches(engine) {
         if own.and_then(|own| own.get(name)).is_none() {
@@ -107,7 +108,8 @@ pub(super) fn write_prefill(engine: Engine, out: &mut Writer<'_>) {
 
 /// The JSON schema of the output, from `output_config.format` or the older `output_format`.
 fn write_format(root: Value<'_>, out: &mut Writer<'_>) {
-    let format = root.get("output_config").and_then(|config| given(config, "format")).or_else(|| given(root, "output_format"));
+    let format =
+        root.get("output_config").and_then(|config| given(config, "format")).or_else(|| given(root, "output_format"));
     let Some(format) = format.filter(|format| crate::normalize::is_type(*format, "json_schema")) else { return };
     let Some(schema) = given(format, "schema") else { return };
     out.raw(",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"output\",\"schema\":");

@@ -45,7 +45,10 @@ pub(super) fn chat(source: &Source<'_>, notes: &mut Notes) -> Result<Chat, Fault
             _ => return Err(path.key("role").fault("Input should be 'user', 'assistant' or 'system'")),
         }
     }
-    if prefill && Thinking::of(source.root) == Thinking::Enabled && !list.last().is_some_and(|&last| begins_with_thinking(last)) {
+    if prefill
+        && Thinking::of(source.root) == Thinking::Enabled
+        && !list.last().is_some_and(|&last| begins_with_thinking(last))
+    {
         let what = "a final assistant message cannot be continued while thinking is enabled";
         return Err(path.item(list.len() - 1).fault(what));
     }
@@ -164,7 +167,8 @@ impl Builder<'_, '_> {
     fn result(&mut self, block: Value<'_>, path: Path<'_>, images: &mut Vec<Part>) -> Result<Message, Fault> {
         let id = path.string(block, "tool_use_id")?;
         let content = block.get("content").filter(|content| !content.is_null());
-        let parts = content.map_or(Ok(Vec::new()), |content| blocks::parts(content, path.key("content"), self.notes))?;
+        let parts =
+            content.map_or(Ok(Vec::new()), |content| blocks::parts(content, path.key("content"), self.notes))?;
         let (pictures, texts): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| matches!(part, Part::Image(_)));
         let text = text_of(texts);
         let failed = block.get("is_error").and_then(Value::as_bool) == Some(true);
@@ -208,7 +212,13 @@ impl Builder<'_, '_> {
     }
 
     /// One block of an assistant's turn.
-    fn said(&mut self, block: Value<'_>, path: Path<'_>, message: &mut Message, parts: &mut Vec<Part>) -> Result<(), Fault> {
+    fn said(
+        &mut self,
+        block: Value<'_>,
+        path: Path<'_>,
+        message: &mut Message,
+        parts: &mut Vec<Part>,
+    ) -> Result<(), Fault> {
         let kind = path.string(path.object(block)?, "type")?.as_text().map(Text::decode).unwrap_or_default();
         match &*kind {
             "thinking" => {
@@ -224,7 +234,9 @@ impl Builder<'_, '_> {
                 input: block.get("input").filter(|input| !input.is_null()).map(Value::span),
             }),
             // What Anthropic's servers ran: no engine can go on with it.
-            server if server.ends_with("_tool_use") || server.ends_with("_tool_result") => self.notes.note_dropped(server),
+            server if server.ends_with("_tool_use") || server.ends_with("_tool_result") => {
+                self.notes.note_dropped(server);
+            }
             _ => blocks::add(block, path, self.notes, parts)?,
         }
         Ok(())

@@ -120,7 +120,11 @@ impl Content {
     /// All-text parts become one string, a newline between them, as vLLM joins parts: whether a client sends a string,
     /// one block or several must not show in the prompt.
     pub(super) fn of(parts: Vec<Part>) -> Self {
-        if parts.iter().any(|part| matches!(part, Part::Image(_))) { Self::Parts(parts) } else { Self::Text(text_of(parts)) }
+        if parts.iter().any(|part| matches!(part, Part::Image(_))) {
+            Self::Parts(parts)
+        } else {
+            Self::Text(text_of(parts))
+        }
     }
 }
 
@@ -352,7 +356,10 @@ mod tests {
 
     #[test]
     fn arguments_keep_everything_but_white_space() {
-        assert_eq!(quoted("{ \"a\" : 1.0,\n\t\"a\": [1e3, \" x \\\" \\\\ \\n\\u00e9 é\"] }"), r#"{"a":1.0,"a":[1e3," x \" \\ \n\u00e9 é"]}"#);
+        assert_eq!(
+            quoted("{ \"a\" : 1.0,\n\t\"a\": [1e3, \" x \\\" \\\\ \\n\\u00e9 é\"] }"),
+            r#"{"a":1.0,"a":[1e3," x \" \\ \n\u00e9 é"]}"#
+        );
         assert_eq!(quoted("{}"), "{}");
     }
 

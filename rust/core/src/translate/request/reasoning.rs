@@ -10,9 +10,10 @@
 //! | `effort` `xhigh`, `max` | `reasoning_effort` `high` | all but `openai` |
 //! | any other effort, or `thinking` `disabled` | nothing | |
 //!
-//! Qwen and GLM templates read `enable_thinking`, DeepSeek's read `thinking`; a template ignores the one that it does
-//! not know. `budget_tokens` has no counterpart. To a plain OpenAI server neither goes: it refuses what its model does
-//! not know, and agents send an effort with every request. Members of the client's own `chat_template_kwargs` win.
+//! Some families of templates read `enable_thinking` (Qwen, GLM), others `thinking` (`DeepSeek`); a template ignores the
+//! one that it does not know. `budget_tokens` has no counterpart. To a plain server of the `openai` kind neither goes: it
+//! refuses what its model does not know, and agents send an effort with every request. Members of the client's own
+//! `chat_template_kwargs` win.
 //!
 //! Thinking in the history goes back as the field that the engine itself answers with ([`history_field`]).
 

@@ -63,7 +63,8 @@ pub(super) fn tools<'t>(source: &Source<'t>, notes: &mut Notes) -> Result<Tools<
 
     for named in references(root) {
         let Some(name) = tool_named(named).map(decoded) else { continue };
-        let inline = named.get("tool").and_then(|tool| tool.get("definition")).filter(|tool| server_type(*tool).is_none());
+        let inline =
+            named.get("tool").and_then(|tool| tool.get("definition")).filter(|tool| server_type(*tool).is_none());
         match (names.get(&name), inline) {
             (Some(Standing::Deferred(tool)), _) => offered.push(*tool),
             (None, Some(tool)) => offered.push(tool),
@@ -83,7 +84,9 @@ pub(super) fn tools<'t>(source: &Source<'t>, notes: &mut Notes) -> Result<Tools<
             match names.get(&decoded(name)) {
                 Some(Standing::Offered) => {}
                 Some(Standing::Deferred(tool)) => offered.push(*tool),
-                Some(Standing::Server) => return Err(unavailable(name, "runs on Anthropic's servers, not on this engine")),
+                Some(Standing::Server) => {
+                    return Err(unavailable(name, "runs on Anthropic's servers, not on this engine"));
+                }
                 None => return Err(unavailable(name, "is not among the tools")),
             }
             Choice::Tool(name)
@@ -128,7 +131,13 @@ fn references(root: Value<'_>) -> Vec<Value<'_>> {
             let content = block.get("content").into_iter().flat_map(Value::items);
             found.extend(content.filter(|inner| is_type(*inner, "tool_reference")));
         } else if kind.is("tool_search_tool_result") {
-            found.extend(block.get("content").and_then(|result| result.get("tool_references")).into_iter().flat_map(Value::items));
+            found.extend(
+                block
+                    .get("content")
+                    .and_then(|result| result.get("tool_references"))
+                    .into_iter()
+                    .flat_map(Value::items),
+            );
         }
     }
     found
