@@ -107,6 +107,8 @@ def breaks_off(text: str) -> Answer:
         peer.send(chunked(event(chat_chunk({"role": "assistant", "content": ""}))))
         peer.send(chunked(event(chat_chunk({"content": text}))))
         peer.reset()
+        # The engine's own reader keeps the socket open until its loop ends.
+        raise ConnectionResetError
 
     return answer
 

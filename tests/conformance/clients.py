@@ -5,6 +5,8 @@ import time
 from tests.http.sidecar import Sidecar
 
 KEY = "sk-conformance"
+SECONDS = 20.0
+"""The SDKs' time limit, so that no test waits for their ten minutes."""
 
 
 def base_url(sidecar: Sidecar) -> str:

@@ -16,7 +16,7 @@ import pytest
 from tests.http.engine import ScriptedEngine
 from tests.http.sidecar import Sidecar
 
-from .clients import KEY, base_url, wait_until_ready
+from .clients import KEY, SECONDS, base_url, wait_until_ready
 from .standin import StandIn
 
 
@@ -61,14 +61,14 @@ def sidecar(scripted: Scripted) -> Sidecar:
 @pytest.fixture
 def claude(sidecar: Sidecar) -> Iterator[anthropic.Anthropic]:
     """Anthropic's SDK, which tries once."""
-    with anthropic.Anthropic(base_url=base_url(sidecar), api_key=KEY, max_retries=0) as client:
+    with anthropic.Anthropic(base_url=base_url(sidecar), api_key=KEY, max_retries=0, timeout=SECONDS) as client:
         yield client
 
 
 @pytest.fixture
 def gpt(sidecar: Sidecar) -> Iterator[openai.OpenAI]:
     """OpenAI's SDK, which tries once."""
-    with openai.OpenAI(base_url=base_url(sidecar) + "/v1", api_key=KEY, max_retries=0) as client:
+    with openai.OpenAI(base_url=base_url(sidecar) + "/v1", api_key=KEY, max_retries=0, timeout=SECONDS) as client:
         yield client
 
 
@@ -91,11 +91,11 @@ def standin_sidecar(
 
 @pytest.fixture
 def standin_claude(standin_sidecar: Sidecar) -> Iterator[anthropic.Anthropic]:
-    with anthropic.Anthropic(base_url=base_url(standin_sidecar), api_key=KEY, max_retries=0) as client:
+    with anthropic.Anthropic(base_url=base_url(standin_sidecar), api_key=KEY, max_retries=0, timeout=SECONDS) as client:
         yield client
 
 
 @pytest.fixture
 def standin_gpt(standin_sidecar: Sidecar) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=base_url(standin_sidecar) + "/v1", api_key=KEY, max_retries=0) as client:
+    with openai.OpenAI(base_url=base_url(standin_sidecar) + "/v1", api_key=KEY, max_retries=0, timeout=SECONDS) as client:
         yield client

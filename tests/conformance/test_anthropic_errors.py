@@ -1,16 +1,19 @@
 """How failures reach users of Anthropic's SDK: its own exceptions, its own retries, its own time limits."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import anthropic
 import pytest
 
 from tests.http.engine import Peer, Received, ScriptedEngine, respond, says
-from tests.http.sidecar import Sidecar
+from tests.http.sidecar import Sidecar, free_port
 
 from .answers import begins, breaks_off, hangs_up, in_turn, is_silent, refuses, replays, streams
-from .clients import KEY, base_url
+from .clients import KEY, SECONDS, base_url
+
+Ask = Callable[[anthropic.Anthropic], str]
 
 
 def hi(client: anthropic.Anthropic) -> str:
@@ -31,7 +34,7 @@ def read(client: anthropic.Anthropic) -> str:
 @pytest.fixture
 def retrying(sidecar: Sidecar) -> Iterator[anthropic.Anthropic]:
     """The SDK as it is out of the box: two retries."""
-    with anthropic.Anthropic(base_url=base_url(sidecar), api_key=KEY) as client:
+    with anthropic.Anthropic(base_url=base_url(sidecar), api_key=KEY, timeout=SECONDS) as client:
         yield client
 
 
@@ -53,13 +56,12 @@ def retrying(sidecar: Sidecar) -> Iterator[anthropic.Anthropic]:
 def test_each_status_has_its_exception(
     engine: ScriptedEngine,
     claude: anthropic.Anthropic,
-    how: object,
+    how: Ask,
     status: int,
     exception: type[anthropic.APIStatusError],
     kind: str,
 ) -> None:
     engine.answer = refuses(status, "the engine's own words")
-    assert callable(how)
     with pytest.raises(exception) as caught:
         how(claude)
     error = caught.value
@@ -153,11 +155,10 @@ def test_a_stream_that_was_asked_for_and_is_refused(
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("how", [hi, read])
 def test_retry_after_is_obeyed(
-    engine: ScriptedEngine, retrying: anthropic.Anthropic, how: object, status: int
+    engine: ScriptedEngine, retrying: anthropic.Anthropic, how: Ask, status: int
 ) -> None:
     engine.answer = in_turn(refuses(status, "busy", headers=[("retry-after", "1")]), says("hello"))
     began = time.monotonic()
-    assert callable(how)
     assert how(retrying).strip() == "hello"
     took = time.monotonic() - began
     assert 1.0 <= took < 3.0
@@ -192,10 +193,9 @@ def test_should_retry_passes(engine: ScriptedEngine, retrying: anthropic.Anthrop
 
 
 @pytest.mark.parametrize("how", [hi, read])
-def test_the_clients_time_limit(engine: ScriptedEngine, claude: anthropic.Anthropic, how: object) -> None:
+def test_the_clients_time_limit(engine: ScriptedEngine, claude: anthropic.Anthropic, how: Ask) -> None:
     """The SDK gives up, and with it the engine's work ends."""
     engine.answer = is_silent
-    assert callable(how)
     with pytest.raises(anthropic.APITimeoutError):
         how(claude.with_options(timeout=0.3))
     engine.wait_for(1)
@@ -215,35 +215,27 @@ def test_a_client_that_leaves_in_mid_stream(engine: ScriptedEngine, claude: anth
     assert peer.closed_at - left < 0.5
 
 
-def test_keys_of_the_sidecar(engine: ScriptedEngine, start_locked: Sidecar) -> None:
+def test_keys_of_the_sidecar(engine: ScriptedEngine, locked: Sidecar) -> None:
     engine.answer = says("hello")
-    url = base_url(start_locked)
-    with anthropic.Anthropic(base_url=url, api_key="wrong", max_retries=0) as client:
+    url = base_url(locked)
+    with anthropic.Anthropic(base_url=url, api_key="wrong", max_retries=0, timeout=SECONDS) as client:
         with pytest.raises(anthropic.AuthenticationError) as caught:
             hi(client)
         assert caught.value.request_id is not None
         assert hi(client.with_options(api_key="right")) == "hello"
-    with anthropic.Anthropic(base_url=url, auth_token="right", max_retries=0) as client:
+    with anthropic.Anthropic(base_url=url, auth_token="right", max_retries=0, timeout=SECONDS) as client:
         assert hi(client) == "hello"
     assert [request.header("authorization") for request in engine.requests] == [None, None]
 
 
 @pytest.fixture
-def start_locked(engine: ScriptedEngine, tmp_path: object) -> Iterator[Sidecar]:
+def locked(engine: ScriptedEngine, tmp_path: Path) -> Iterator[Sidecar]:
     """A sidecar that asks for a key."""
-    from pathlib import Path
-
-    assert isinstance(tmp_path, Path)
     with Sidecar(engine.url, tmp_path / "sidecar.log", ENGINE="vllm", API_KEYS="right") as sidecar:
         yield sidecar
 
 
-def test_no_engine(claude: anthropic.Anthropic, tmp_path: object) -> None:
-    from pathlib import Path
-
-    from tests.http.sidecar import free_port
-
-    assert isinstance(tmp_path, Path)
+def test_no_engine(claude: anthropic.Anthropic, tmp_path: Path) -> None:
     with (
         Sidecar(f"http://127.0.0.1:{free_port()}", tmp_path / "sidecar.log") as sidecar,
         pytest.raises(anthropic.InternalServerError) as caught,

@@ -7,7 +7,7 @@ use divan::counter::{BytesCount, ItemsCount};
 use foreword_core::answer::{Ask, Reader};
 use foreword_core::profile::UsageMode;
 use foreword_core::request::{Ids, Route};
-use foreword_core::sse::{Overlong, Splitter};
+use foreword_core::sse::{Event, Overlong, Splitter};
 
 const EVENTS: usize = 250;
 /// What a socket hands over at once when a stream is read as fast as it comes.
@@ -74,7 +74,11 @@ fn split_only(bencher: Bencher<'_, '_>) {
         let mut splitter = Splitter::new();
         let mut bytes = 0;
         for read in body.chunks(READ) {
-            splitter.feed::<Overlong>(divan::black_box(read), |event| Ok(bytes += event.raw().len())).unwrap();
+            let count = |event: Event<'_>| -> Result<(), Overlong> {
+                bytes += event.raw().len();
+                Ok(())
+            };
+            splitter.feed(divan::black_box(read), count).unwrap();
         }
         bytes
     });

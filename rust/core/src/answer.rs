@@ -25,6 +25,7 @@ pub struct Summary {
 
 /// What was asked, as far as the answer's reader must know. Filled by [`crate::request::prepare`].
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub struct Ask {
     /// The client's route.
     pub route: Route,
@@ -158,7 +159,7 @@ impl Reader {
         }
     }
 
-    /// Whether the engine stated its end ([DONE], message_stop): what follows is not needed.
+    /// Whether the engine stated its end (`[DONE]`, message_stop): what follows is not needed.
     pub fn done(&self) -> bool {
         on_machine!(&self.stream, machine => machine.done(), _any => false)
     }

@@ -169,6 +169,16 @@ impl Fault {
         Self::new(Kind::BrokenAnswer, Source::Engine, 502, message)
     }
 
+    /// The engine answered 200 and nothing else.
+    pub fn empty() -> Self {
+        Self::broken("an empty response from the engine, with status 200")
+    }
+
+    /// A stream ended, and the engine had not said that this is its end.
+    pub fn unfinished() -> Self {
+        Self::broken("it ended without a finish_reason and without [DONE]")
+    }
+
     /// The sidecar is shutting down or has no room.
     pub fn overloaded(what: &str) -> Self {
         let fault = Self::new(Kind::Overloaded, Source::Sidecar, 503, what);

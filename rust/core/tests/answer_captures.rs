@@ -57,7 +57,7 @@ fn names(head: &str, tail: &str) -> Vec<String> {
 fn streamed(route: Route, native: bool, body: &[u8]) -> Vec<u8> {
     let mut ask = support::ask(route, true);
     ask.native = native;
-    ask.model = "tiny".to_owned();
+    "tiny".clone_into(&mut ask.model);
     let mut reader = Reader::new(ask);
     let mut out = Vec::new();
     for read in body.chunks(1000) {
@@ -125,7 +125,7 @@ fn stream_and_whole_say_the_same() {
     for case in names("say_chat_", "_stream").into_iter().filter(|case| !engine_failed(case)) {
         let ours = support::follow(&streamed(Route::Messages, false, &capture(&format!("{case}_stream")).1));
         let mut ask = support::ask(Route::Messages, false);
-        ask.model = "tiny".to_owned();
+        "tiny".clone_into(&mut ask.model);
         let whole = Reader::new(ask).whole(&Bytes::from(capture(&case).1)).unwrap();
         let whole: Value = serde_json::from_slice(&whole).unwrap();
         if essence(&without_blank_text(ours.message.clone())) == essence(&whole) {

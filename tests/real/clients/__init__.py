@@ -1,0 +1,1 @@
+"""Real coding agents, from their package registry, through Foreword to a scripted engine."""

@@ -25,6 +25,7 @@ pub(crate) struct Relay {
 }
 
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 struct State {
     /// The name to give back, where another went upstream.
     model: Option<String>,
@@ -87,10 +88,7 @@ impl Relay {
         if open {
             out.extend_from_slice(b"\n\n");
         }
-        let broken = || match state.heard {
-            true => Fault::broken("it ended without a finish_reason and without [DONE]"),
-            false => Fault::broken("an empty response from the engine, with status 200"),
-        };
+        let broken = || if state.heard { Fault::unfinished() } else { Fault::empty() };
         Err(state.fail(cut.unwrap_or_else(broken), out))
     }
 

@@ -3,7 +3,7 @@
 use super::{Fate, rename, write_event};
 use crate::answer::{Ask, Summary};
 use crate::error::{Dialect, Fault};
-use crate::json::{Edits, Kind, Tape, Value};
+use crate::json::{Edits, Kind, Tape, Text, Value};
 use crate::sse::{Event, Splitter};
 use crate::translate::error::from_frame;
 use crate::translate::{ids, stream};
@@ -18,6 +18,7 @@ pub(crate) struct Relay {
 }
 
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 struct State {
     ask: Ask,
     summary: Summary,
@@ -130,7 +131,7 @@ impl State {
             return Ok(Fate::Goes);
         };
         let mut edits = Edits::new();
-        let kind = root.get("type").and_then(Value::as_text).map(|kind| kind.decode()).unwrap_or_default();
+        let kind = root.get("type").and_then(Value::as_text).map(Text::decode).unwrap_or_default();
         match &*kind {
             "message_start" => {
                 if self.headed {
@@ -187,7 +188,7 @@ impl State {
             return Ok(());
         }
         Err(cut.unwrap_or_else(|| match self.summary.events {
-            0 => Fault::broken("an empty response from the engine, with status 200"),
+            0 => Fault::empty(),
             _ => Fault::broken("it ended without a stop_reason"),
         }))
     }
@@ -212,16 +213,16 @@ fn correct(edits: &mut Edits, object: Value<'_>, client: ClientUsage) {
         edits.replace(usage.span(), whole);
         return;
     }
-    let mut missing = String::new();
+    let mut missing = Vec::new();
     for (name, tokens) in client.members() {
         match usage.get(name) {
             Some(value) if value.as_u64() == Some(tokens) => {}
             Some(value) => edits.replace(value.span(), tokens.to_string()),
-            None => missing.push_str(&format!(",\"{name}\":{tokens}")),
+            None => missing.push(format!("\"{name}\":{tokens}")),
         }
     }
-    if let Some(members) = missing.strip_prefix(',') {
-        edits.add_member(usage, members);
+    if !missing.is_empty() {
+        edits.add_member(usage, &missing.join(","));
     }
 }
 

@@ -1,12 +1,13 @@
 //! Responses streams: events pass as they came; the last one tells usage.
 
+use memchr::{memchr_iter, memmem};
+
 use super::{Fate, rename, write_event};
 use crate::answer::{Ask, Summary};
 use crate::error::Fault;
-use crate::json::{Edits, Tape, Value, write_str};
+use crate::json::{Edits, Tape, Text, Value};
 use crate::sse::{Event, Splitter};
-use crate::translate::error::from_frame;
-use memchr::memmem;
+use crate::translate::{error::from_frame, write_str};
 
 const SEQUENCE: &[u8] = b"\"sequence_number\":";
 
@@ -77,10 +78,8 @@ impl Relay {
         if open {
             out.extend_from_slice(b"\n\n");
         }
-        let broken = || match state.started {
-            true => Fault::broken("it ended before the response was complete"),
-            false => Fault::broken("an empty response from the engine, with status 200"),
-        };
+        let incomplete = || Fault::broken("it ended before the response was complete");
+        let broken = || if state.started { incomplete() } else { Fault::empty() };
         Err(state.fail(cut.unwrap_or_else(broken), out))
     }
 
@@ -121,7 +120,7 @@ impl State {
             self.done |= data.trim_ascii() == b"[DONE]";
             return Fate::Stays;
         };
-        let kind = root.get("type").and_then(Value::as_text).map(|kind| kind.decode());
+        let kind = root.get("type").and_then(Value::as_text).map(Text::decode);
         let kind = kind.as_deref().or_else(|| name.and_then(|name| std::str::from_utf8(name).ok())).unwrap_or_default();
         let response = root.get("response");
         match kind {
@@ -165,7 +164,7 @@ impl State {
             out.push(b',');
         }
         out.extend_from_slice(br#""object":"response","status":"failed","error":{"code":"server_error","message":"#);
-        crate::translate::write_str(&fault.message, out);
+        write_str(&fault.message, out);
         out.extend_from_slice(b"},\"incomplete_details\":null,\"output\":[],\"usage\":null}}\n\n");
         fault
     }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::json::{Kind, Tape, write_str};
+use crate::json::{Kind, Tape, Text, write_str};
 
 /// Follows the fragments of one call's arguments, as literals, and tells when the JSON value in them is complete.
 ///
@@ -96,7 +96,7 @@ pub(crate) fn input_object(arguments: &str) -> Cow<'_, [u8]> {
         if value.kind() == Kind::Object {
             return Cow::Borrowed(text.as_bytes());
         }
-        if let Some(inner) = value.as_text().map(|text| text.decode())
+        if let Some(inner) = value.as_text().map(Text::decode)
             && Tape::new().scan(inner.as_bytes()).is_ok_and(|value| value.kind() == Kind::Object)
         {
             return Cow::Owned(inner.into_owned().into_bytes());

@@ -152,7 +152,7 @@ impl<F: Form> Blocks<F> {
         }
         // A name is whole when arguments begin. Engines that repeat a whole name mean it once.
         if call.progress.first().is_none()
-            && let Some(name) = delta.name.map(|name| name.decode())
+            && let Some(name) = delta.name.map(Text::decode)
             && name != call.name
         {
             call.name.push_str(&name);

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::overflow;
 use crate::error::{Fault, Kind, Source};
-use crate::json::{Kind as Json, Tape, Value};
+use crate::json::{Kind as Json, Tape, Text, Value};
 
 /// Longer messages of an engine are cut.
 const MAX_MESSAGE: usize = 4096;
@@ -25,21 +25,21 @@ pub(crate) fn from_frame(frame: Value<'_>) -> Fault {
     told(frame, None)
 }
 
-/// Reads every shape: `{"error":{...}}`, `{"error":"text"}`, flat, FastAPI's `{"detail":...}`, or a bare text.
+/// Reads every shape: `{"error":{...}}`, `{"error":"text"}`, flat, the `{"detail":...}` of FastAPI, or a bare text.
 fn told(root: Value<'_>, status: Option<u16>) -> Fault {
     let inner = root.get("error").filter(|error| !error.is_null()).unwrap_or(root);
-    let text = |name: &str| inner.get(name).and_then(Value::as_text).map(|text| text.decode());
+    let text = |name: &str| inner.get(name).and_then(Value::as_text).map(Text::decode);
     let kind = text("type").unwrap_or_default();
     let code = inner.get("code");
     let status = status.or_else(|| code.and_then(status_of_code)).unwrap_or_else(|| status_of_type(&kind));
     let message = inner
         .as_text()
-        .map(|text| text.decode())
+        .map(Text::decode)
         .or_else(|| text("message"))
         .or_else(|| inner.get("detail").or_else(|| root.get("detail")).map(plain))
         .filter(|message| !message.trim().is_empty())
         .unwrap_or_else(|| Cow::Owned(format!("The engine answered {status} and gave no reason.")));
-    let code = code.and_then(Value::as_text).map(|text| text.decode()).unwrap_or_default();
+    let code = code.and_then(Value::as_text).map(Text::decode).unwrap_or_default();
     let hint = overflow::Hint {
         named: kind == "exceed_context_size_error" || code == "context_length_exceeded",
         prompt: inner.get("n_prompt_tokens").and_then(Value::as_u64),
@@ -98,7 +98,7 @@ fn status_of_code(code: Value<'_>) -> Option<u16> {
     digits.parse().ok().filter(|status| (400..600).contains(status))
 }
 
-/// The status that goes with an error type's name, as vLLM, OpenAI and Anthropic name them.
+/// The status that goes with an error type's name, as engines and first parties name them.
 fn status_of_type(kind: &str) -> u16 {
     match kind {
         "BadRequestError" | "Bad Request" | "invalid_request_error" | "exceed_context_size_error" => 400,
@@ -116,7 +116,7 @@ fn status_of_type(kind: &str) -> u16 {
 
 /// A value as text: a string itself, anything else as it is written.
 fn plain(value: Value<'_>) -> Cow<'_, str> {
-    value.as_text().map_or_else(|| String::from_utf8_lossy(value.raw()), |text| text.decode())
+    value.as_text().map_or_else(|| String::from_utf8_lossy(value.raw()), Text::decode)
 }
 
 /// `text`, at most [`MAX_MESSAGE`] bytes of it.

@@ -21,8 +21,9 @@ pub(super) fn salt(ids: Ids) -> String {
 
 /// Appends `count` alphanumerics to `head`; `stream` numbers independent draws from the same seed.
 fn drawn(head: &str, ids: Ids, stream: u64, count: usize) -> String {
-    let [mut low, mut high] = [ids.seed as u64, (ids.seed >> 64) as u64];
-    low ^= mixed(stream);
+    let bytes = ids.seed.to_le_bytes();
+    let half = |at: usize| bytes[at..].first_chunk().map_or(0, |half| u64::from_le_bytes(*half));
+    let (mut low, mut high) = (half(0) ^ mixed(stream), half(8));
     let mut id = String::with_capacity(head.len() + count);
     id.push_str(head);
     for _ in 0..count {
@@ -34,7 +35,7 @@ fn drawn(head: &str, ids: Ids, stream: u64, count: usize) -> String {
     id
 }
 
-/// A bijective mixer of 64 bits (the finaliser of SplitMix64).
+/// A bijective mixer of 64 bits (the finaliser of `SplitMix64`).
 fn mixed(mut word: u64) -> u64 {
     word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -47,13 +48,13 @@ mod tests {
 
     #[test]
     fn ids_have_the_form_and_differ() {
-        let ids = Ids { seed: 7 << 64 | 9 };
+        let ids = Ids { seed: (7 << 64) | 9 };
         let message = message(ids);
         assert!(message.strip_prefix("msg_").is_some_and(|rest| rest.len() == 24));
         assert!(message.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric()));
         assert_eq!(message, super::message(ids), "one exchange, one id");
-        assert_ne!(message, super::message(Ids { seed: 7 << 64 | 10 }));
-        assert_ne!(message, super::message(Ids { seed: 8 << 64 | 9 }));
+        assert_ne!(message, super::message(Ids { seed: (7 << 64) | 10 }));
+        assert_ne!(message, super::message(Ids { seed: (8 << 64) | 9 }));
         assert_ne!(tool_call(ids, 0), tool_call(ids, 1));
         assert_eq!(tool_call(ids, 0).len(), "toolu_01".len() + 22);
     }

@@ -2,7 +2,7 @@
 
 use super::write_str;
 use crate::error::Fault;
-use crate::json::{Tape, Value};
+use crate::json::{Tape, Text, Value};
 
 /// `/v1/models` of an engine, for a client that speaks Anthropic.
 ///
@@ -15,8 +15,8 @@ pub(crate) fn anthropic(body: &[u8]) -> Result<Vec<u8>, Fault> {
     let mut list = br#"{"data":["#.to_vec();
     let mut ids = Vec::new();
     for model in data.items() {
-        let Some(id) = model.get("id").and_then(Value::as_text).map(|id| id.decode()) else { continue };
-        let name = model.get("display_name").and_then(Value::as_text).map_or_else(|| id.clone(), |name| name.decode());
+        let Some(id) = model.get("id").and_then(Value::as_text).map(Text::decode) else { continue };
+        let name = model.get("display_name").and_then(Value::as_text).map_or_else(|| id.clone(), Text::decode);
         let created = model.get("created").and_then(Value::as_u64).unwrap_or(0);
         list.extend_from_slice(if ids.is_empty() { br#"{"type":"model","id":"# } else { br#",{"type":"model","id":"# });
         write_str(&id, &mut list);
@@ -42,7 +42,7 @@ fn rfc3339(seconds: u64) -> String {
     const LAST: u64 = 253_402_300_799;
     let seconds = if seconds > LAST { 0 } else { seconds };
     let (mut days, of_day) = (seconds / 86_400, seconds % 86_400);
-    let is_leap = |year: u64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let is_leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let mut year = 1970;
     while days >= 365 + u64::from(is_leap(year)) {
         days -= 365 + u64::from(is_leap(year));

@@ -110,7 +110,8 @@ pub(crate) fn told(message: &str, hint: &Hint) -> Option<(Kind, String)> {
         return Some((Kind::OutputTooLong, message.to_owned()));
     }
     let says = |phrases: &[&str]| phrases.iter().any(|phrase| lower.contains(phrase));
-    if !hint.named && !lower.contains("prompt is too long") && !(says(THINGS) && says(VERBS)) {
+    let is_told = hint.named || lower.contains("prompt is too long") || (says(THINGS) && says(VERBS));
+    if !is_told {
         return None;
     }
     let found = Numbers::find(&lower);
@@ -178,12 +179,8 @@ mod tests {
         told(message, &Hint::default()).map(|(_, message)| message)
     }
 
-    fn prompt(prompt: u64, context: u64) -> Option<String> {
-        Some(format!("prompt is too long: {prompt} tokens > {context} maximum"))
-    }
-
-    fn output(prompt: u64, output: u64, context: u64) -> Option<String> {
-        Some(output_too_long(prompt, output, context))
+    fn prompt(prompt: u64, context: u64) -> String {
+        format!("prompt is too long: {prompt} tokens > {context} maximum")
     }
 
     #[test]
@@ -202,7 +199,7 @@ mod tests {
             // llama.cpp
             "request (65537 tokens) exceeds the available context size (65536 tokens), try increasing it",
         ] {
-            assert_eq!(said(message), prompt(65537, 65536), "{message}");
+            assert_eq!(said(message), Some(prompt(65537, 65536)), "{message}");
         }
         let hint = Hint { named: true, prompt: Some(9500), context: Some(8192) };
         assert_eq!(told("try increasing it", &hint).unwrap().1, "prompt is too long: 9500 tokens > 8192 maximum");
@@ -217,12 +214,12 @@ mod tests {
             "This model's maximum context length is 32768 tokens. However, you requested 32000 output tokens and your prompt contains at least 21000 input tokens, for a total of at least 53000 tokens.",
             "prompt (21000) + max_tokens (32000) exceeds the context (32768)",
         ] {
-            assert_eq!(said(message), output(21000, 32000, 32768), "{message}");
+            assert_eq!(said(message), Some(output_too_long(21000, 32000, 32768)), "{message}");
         }
         let message = "max_tokens=100000 cannot be greater than max_model_len=65536. Please request fewer output tokens. (parameter=max_tokens, value=100000)";
-        assert_eq!(said(message), output(1, 100_000, 65536));
+        assert_eq!(said(message), Some(output_too_long(1, 100_000, 65536)));
         let message = message.replace("max_tokens=", "max_completion_tokens=");
-        assert_eq!(said(&message), output(1, 100_000, 65536));
+        assert_eq!(said(&message), Some(output_too_long(1, 100_000, 65536)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! forms of one answer say the same.
 
 use super::events::Items;
-use super::turn::{Stop, Turn, chunk_fault, empty};
+use super::turn::{Stop, Turn, chunk_fault};
 use super::{ids, write_str};
 use crate::answer::{Ask, Summary};
 use crate::error::Fault;
@@ -45,7 +45,7 @@ pub(crate) fn message(body: &[u8], ask: &Ask, summary: &mut Summary) -> Result<V
 
 fn complete(body: &[u8], turn: &mut Turn<Items>, content: &mut Vec<u8>) -> Result<(), Fault> {
     if body.trim_ascii().is_empty() {
-        return Err(empty());
+        return Err(Fault::empty());
     }
     let mut tape = Tape::new();
     let Ok(root) = tape.scan(body) else { return Err(Fault::broken("it is not JSON")) };
@@ -96,8 +96,8 @@ fn fold(body: &[u8], turn: &mut Turn<Items>, content: &mut Vec<u8>) -> Result<()
     splitter.feed(body, &mut event)?;
     splitter.finish(&mut event)?;
     match (any, ended || turn.is_finished()) {
-        (false, _) => Err(empty()),
-        (true, false) => Err(Fault::broken("it ended without a finish_reason and without [DONE]")),
+        (false, _) => Err(Fault::empty()),
+        (true, false) => Err(Fault::unfinished()),
         (true, true) => Ok(()),
     }
 }

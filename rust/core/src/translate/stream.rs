@@ -4,7 +4,7 @@ use memchr::memchr;
 
 use super::events::Events;
 use super::frame::Frame;
-use super::turn::{Stop, Turn, chunk_fault, empty};
+use super::turn::{Stop, Turn, chunk_fault};
 use super::{ids, write_str};
 use crate::answer::{Ask, Summary};
 use crate::error::{Dialect, Fault};
@@ -81,6 +81,7 @@ impl Stream {
 
 /// Everything but the cutting of bytes.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 struct Machine {
     turn: Turn<Events>,
     frame: Frame,
@@ -93,7 +94,7 @@ struct Machine {
     started: bool,
     /// Nothing more is written: `message_stop` or an error was.
     over: bool,
-    /// The engine said [DONE].
+    /// The engine said `[DONE]`.
     done: bool,
 }
 
@@ -143,7 +144,7 @@ impl Machine {
             return match (self.over, self.heard) {
                 (true, _) => Ok(()),
                 (false, true) => self.stop(out),
-                (false, false) => Err(empty()),
+                (false, false) => Err(Fault::empty()),
             };
         }
         let result = match tape.scan(data) {
@@ -226,8 +227,8 @@ impl Machine {
         }
         Err(match cut {
             Some(fault) => fault,
-            None if !self.heard => empty(),
-            None => Fault::broken("it ended without a finish_reason and without [DONE]"),
+            None if !self.heard => Fault::empty(),
+            None => Fault::unfinished(),
         })
     }
 

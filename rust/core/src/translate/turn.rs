@@ -158,8 +158,3 @@ impl<F: Form> Turn<F> {
 pub(super) fn chunk_fault(chunk: &Chunk<'_>, named_error: bool, root: Value<'_>) -> Option<Fault> {
     chunk.error.or_else(|| named_error.then_some(root)).map(from_frame)
 }
-
-/// The fault of an answer of status 200 that holds nothing.
-pub(super) fn empty() -> Fault {
-    Fault::broken("an empty response from the engine, with status 200")
-}

@@ -1,0 +1,63 @@
+"""Installs the agents, each version in a folder of its own: ``python -m tests.real.clients.install``."""
+
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.real.place import place
+
+
+@dataclass(frozen=True)
+class Package:
+    """An npm package in one version, and the program in it."""
+
+    name: str
+    version: str
+    program: str
+    """Under node_modules; a .cjs file is run by Node."""
+
+    @property
+    def folder(self) -> Path:
+        return place() / "clients" / f"{self.name.rpartition('/')[2]}-{self.version}"
+
+    @property
+    def installed(self) -> bool:
+        return (self.folder / ".complete").exists()
+
+    def command(self) -> list[str]:
+        program = str(self.folder / "node_modules" / self.program)
+        return ["node", program] if program.endswith(".cjs") else [program]
+
+    def install(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        # The programs come as optional packages for each platform, so that no install script needs to run.
+        arguments = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-save", "--loglevel=error"]
+        package = f"{self.name}@{self.version}"
+        subprocess.run(["npm", "install", *arguments, "--prefix", str(self.folder), package], check=True)
+        (self.folder / ".complete").touch()
+
+
+_CLAUDE_CODE = "@anthropic-ai/claude-code"
+CLAUDE_CODE = Package(_CLAUDE_CODE, "2.1.332", f"{_CLAUDE_CODE}/cli-wrapper.cjs")
+CLAUDE_CODE_OLD = Package(_CLAUDE_CODE, "2.1.116", f"{_CLAUDE_CODE}/cli-wrapper.cjs")
+"""Still sends another cch with every request."""
+OPENCODE = Package("opencode-ai", "1.18.33", ".bin/opencode")
+CODEX = Package("@openai/codex", "0.171.0", ".bin/codex")
+QWEN_CODE = Package("@qwen-code/qwen-code", "0.24.4", ".bin/qwen")
+REASONIX = Package("reasonix", "1.38.11", ".bin/reasonix")
+
+ALL = (CLAUDE_CODE, CLAUDE_CODE_OLD, OPENCODE, CODEX, QWEN_CODE, REASONIX)
+
+
+def main() -> None:
+    for package in ALL:
+        if not package.installed:
+            print(f"{package.name} {package.version} -> {package.folder}", flush=True)
+            began = time.monotonic()
+            package.install()
+            print(f"  {time.monotonic() - began:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Each agent, unchanged, through a session of two turns with one tool call."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.http.engine import ScriptedEngine
+from tests.real.clients.agents import AGENTS, Agent, Work
+from tests.real.clients.script import FIRST_ANSWER, NOTE, SECOND_ANSWER, Conversation, Usage
+from tests.real.conftest import StartSidecar
+
+Json = dict[str, Any]
+
+TURN_SECONDS = 180
+
+
+def _run(agent: Agent, work: Work, prompt: str, *, resume: bool) -> str:
+    """Runs one turn; returns what the agent printed."""
+    turn = agent.turn(work, prompt, resume=resume)
+    environment = {"PATH": os.environ["PATH"], "HOME": str(work.home), "LANG": "C.UTF-8", "TERM": "dumb"}
+    done = subprocess.run(
+        [*agent.package.command(), *turn.arguments],
+        env=environment | turn.environment,
+        cwd=work.folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TURN_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def _messages(body: Json) -> list[Json]:
+    messages: list[Json] = body.get("messages") or body["input"]
+    return messages
+
+
+def _result(message: Json) -> str:
+    """The text of a tool's result."""
+    content = message["output"] if message.get("type") == "function_call_output" else message["content"]
+    return content if isinstance(content, str) else "".join(part["text"] for part in content)
+
+
+def _sum(used: list[Usage]) -> Usage:
+    return Usage(
+        sum(one.prompt for one in used), sum(one.cached for one in used), sum(one.completion for one in used)
+    )
+
+
+@pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.name)
+def test_session(agent: Agent, engine: ScriptedEngine, start_sidecar: StartSidecar, tmp_path: Path) -> None:
+    if not agent.package.installed:
+        pytest.skip(f"{agent.package.name} is not installed: python -m tests.real.clients.install")
+    sidecar = start_sidecar(engine.url, ENGINE="vllm")
+    work = Work(tmp_path / "home", tmp_path / "work", f"http://127.0.0.1:{sidecar.port}")
+    work.home.mkdir()
+    work.folder.mkdir()
+    Path(work.note).write_text(NOTE)
+    talk = Conversation(engine, agent.tool(work))
+
+    first = _run(agent, work, "What does note.txt speak of?", resume=False)
+    second = _run(agent, work, "And where does it stand?", resume=True)
+
+    # What the user saw.
+    assert FIRST_ANSWER in agent.answer(first)
+    assert SECOND_ANSWER in agent.answer(second)
+
+    # What the engine was asked: for the call, for the answer to its result, for the second answer.
+    call, answer, followed = talk.asked
+    assert NOTE in _result(_messages(answer)[-1])
+    assert all(b"x-anthropic-billing-header" not in request.body for request in engine.requests)
+    assert all(body["tools"] == call["tools"] for body in talk.asked)
+    assert all(body["model"] == call["model"] for body in talk.asked)
+    assert _extends(_messages(answer), _messages(call))
+    if agent.extends:
+        assert _extends(_messages(followed), _messages(answer))
+
+    # What it says that was used.
+    if (printed := agent.printed(first)) is not None:
+        assert printed == _sum(talk.used()[:2])
+
+    # The sidecar's own count of the same.
+    records = [record for record in sidecar.records() if record.get("prompt_tokens") in {u.prompt for u in talk.used()}]
+    assert [record["cached_tokens"] for record in records] == [used.cached for used in talk.used()]
+
+
+def _extends(later: list[Json], earlier: list[Json]) -> bool:
+    return later[: len(earlier)] == earlier
