@@ -91,6 +91,7 @@ def hot_routes(gateway: Gateway) -> list[BaseRoute]:
         post("/v1/responses", "responses"),
         Route("/v1/models", ByMethod({"GET": endpoint("models"), "HEAD": endpoint("models")}, "openai")),
         Route("/v1/v1/{rest:path}", not_found),
+        Route("/v1//{rest:path}", not_found),
         Route("/v1/messages/{rest:path}", endpoint("other", "messages")),
         *(
             Route(path, endpoint("other"))

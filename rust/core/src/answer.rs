@@ -159,7 +159,7 @@ impl Reader {
         }
     }
 
-    /// Whether the engine stated its end (`[DONE]`, message_stop): what follows is not needed.
+    /// Whether the engine stated its end (`[DONE]`, `message_stop`): what follows is not needed.
     pub fn done(&self) -> bool {
         on_machine!(&self.stream, machine => machine.done(), _any => false)
     }

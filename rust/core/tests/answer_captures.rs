@@ -224,7 +224,7 @@ fn refusals_keep_their_status_and_reason() {
                 assert_eq!(fault.message, "prompt is too long: 65537 tokens > 65536 maximum");
             }
             "err_max_tokens_too_big" => {
-                assert!(fault.message.starts_with("input length and `max_tokens` exceed context limit: 1 + "))
+                assert!(fault.message.starts_with("input length and `max_tokens` exceed context limit: 1 + "));
             }
             _ => assert_eq!(fault.message, message, "{case}"),
         }

@@ -169,9 +169,9 @@ impl Turn {
             .collect();
         chunks.push(json!({"choices": [{"index": 0, "delta": {}, "finish_reason": self.finish}]}));
         chunks.push(json!({"choices": [], "usage": Self::usage()}));
-        let mut body: String = chunks.iter().map(|chunk| format!("data: {chunk}\n\n")).collect();
-        body.push_str("data: [DONE]\n\n");
-        body.into_bytes()
+        let mut body: Vec<u8> = chunks.iter().flat_map(|chunk| format!("data: {chunk}\n\n").into_bytes()).collect();
+        body.extend_from_slice(b"data: [DONE]\n\n");
+        body
     }
 }
 

@@ -83,7 +83,7 @@ fn ask(case: &Value) -> Ask {
 fn upstream(case: &Value) -> Upstream {
     let body = if let Some(events) = case["data"].as_array() {
         let line = |event: &Value| event.as_str().map_or_else(|| event.to_string(), str::to_owned);
-        events.iter().map(|event| format!("data: {}\n\n", line(event))).collect::<String>().into_bytes()
+        events.iter().flat_map(|event| format!("data: {}\n\n", line(event)).into_bytes()).collect()
     } else if let Some(text) = case["text"].as_str() {
         text.as_bytes().to_vec()
     } else if let Some(digits) = case["bytes_hex"].as_str() {

@@ -5,9 +5,11 @@
 
 pub mod exchange;
 pub mod gateway;
+mod headers;
 pub mod outbox;
 mod pipeline;
 pub mod record;
+mod silence;
 pub mod stats;
 pub mod upstream;
 

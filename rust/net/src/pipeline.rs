@@ -1,7 +1,6 @@
 //! One exchange from its opening to its record: prepare, send, read, finish.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,14 +13,15 @@ use foreword_core::request::{self, Ids, Notes, Prepared, Request, Route};
 use http_body_util::{BodyExt, Limited};
 use hyper::Method;
 use hyper::body::Incoming;
-use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use hyper::header::HeaderMap;
 use tokio::sync::Notify;
-use tokio::time::{Instant, Sleep};
 
 use crate::exchange::{Head, Opening};
 use crate::gateway::Shared;
+use crate::headers::{media_type, put, relayed_headers, upstream_headers};
 use crate::outbox::Outbox;
 use crate::record::Record;
+use crate::silence::{Due, Silence};
 use crate::upstream::{Answer, Call, Failure, Lease};
 
 /// Bodies up to this size are prepared on the network thread: handing over would cost more.
@@ -55,6 +55,7 @@ pub(crate) async fn run(shared: Arc<Shared>, opening: Opening, outbox: Arc<Outbo
         dialect,
         relayed: true,
         head_sent: false,
+        over: false,
         out: Vec::new(),
     };
     let outcome = tokio::select! {
@@ -120,6 +121,8 @@ struct Exchange<'a> {
     /// Whether the answer keeps the engine's dialect, and with it the engine's headers.
     relayed: bool,
     head_sent: bool,
+    /// Whether the reader has had its last word; a fault that it found itself it has told.
+    over: bool,
     /// Bytes for the client that were written and not yet put into the outbox.
     out: Vec<u8>,
 }
@@ -184,7 +187,7 @@ impl Exchange<'_> {
         }
         let target = prepared.path.map_or_else(|| opening.target.clone(), str::to_owned);
         let translated = prepared.path.is_some();
-        self.relayed = !translated && !(opening.route == Route::Models && speaks_anthropic(opening));
+        self.relayed = !(translated || opening.route == Route::Models && speaks_anthropic(opening));
         let call = Call {
             method: Method::from_bytes(opening.method.as_bytes())
                 .map_err(|_| Fault::invalid("", "unknown HTTP method"))?,
@@ -246,6 +249,7 @@ impl Exchange<'_> {
         let Some(reader) = &mut self.reader else { return Err(Fault::internal(NO_READER)) };
         if self.record.stream && self.record.route == Route::Messages && !relayed {
             let outcome = reader.whole_as_stream(&whole, &mut self.out);
+            self.over = true;
             self.flush(None).await;
             return outcome;
         }
@@ -279,6 +283,7 @@ impl Exchange<'_> {
                     let Ok(data) = frame.into_data() else { continue };
                     silence.heard();
                     let outcome = reader.feed(&data, &mut self.out);
+                    self.over = outcome.is_err();
                     let done = reader.done();
                     if !self.out.is_empty() {
                         silence.ping_in(limits.ping);
@@ -296,6 +301,7 @@ impl Exchange<'_> {
             let whole = cut.is_none();
             let Some(reader) = &mut self.reader else { return Err(Fault::internal(NO_READER)) };
             let outcome = reader.end(cut, &mut self.out);
+            self.over = true;
             self.flush(sent).await;
             outcome?;
             if !self.head_sent {
@@ -438,7 +444,7 @@ impl Exchange<'_> {
             return;
         }
         match reader {
-            // A reader that found the fault itself has told it; then this writes nothing.
+            Some(_) if self.over => (),
             Some(reader) => drop(reader.end(Some(fault), &mut self.out)),
             None => self.out.extend_from_slice(&fault.event(self.dialect)),
         }
@@ -473,20 +479,20 @@ fn describe(record: &Record) -> String {
     let nothing = Notes::default();
     let notes = record.notes.as_ref().unwrap_or(&nothing);
     let rules = if notes.rules.is_empty() { "none".to_owned() } else { notes.rules.join(",") };
-    let mut told = format!("rules={rules}");
+    let mut told = vec![format!("rules={rules}")];
     if !notes.unknown.is_empty() {
-        told += &format!("; unknown={}", notes.unknown.join(","));
+        told.push(format!("unknown={}", notes.unknown.join(",")));
     }
     if !notes.dropped.is_empty() {
-        told += &format!("; dropped={}", notes.dropped.join(","));
+        told.push(format!("dropped={}", notes.dropped.join(",")));
     }
     if record.estimated {
-        told += "; tokens=estimated";
+        told.push("tokens=estimated".to_owned());
     }
     if let Some(fault) = &record.fault {
-        told += &format!("; {}", fault.describe());
+        told.push(fault.describe());
     }
-    told
+    told.join("; ")
 }
 
 /// Reads what is left of a stream whose end was stated, so that its connection can be used again.
@@ -507,126 +513,9 @@ fn decoded(headers: &HeaderMap, body: Bytes) -> Result<Bytes, Fault> {
     }
 }
 
-fn media_type(headers: &HeaderMap) -> String {
-    let value = headers.get("content-type").and_then(|value| value.to_str().ok()).unwrap_or_default();
-    value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
-}
-
-fn put(headers: &mut Vec<(Bytes, Bytes)>, name: &'static str, value: &str) {
-    headers.push((Bytes::from_static(name.as_bytes()), Bytes::copy_from_slice(value.as_bytes())));
-}
-
-/// Headers that belong to one connection (RFC 9110, 7.6.1) and never cross.
-fn hop_by_hop(name: &str) -> bool {
-    matches!(
-        name,
-        "connection"
-            | "keep-alive"
-            | "proxy-authenticate"
-            | "proxy-authorization"
-            | "proxy-connection"
-            | "te"
-            | "trailer"
-            | "transfer-encoding"
-            | "upgrade"
-    )
-}
-
-/// What of the client's headers goes to the engine.
-fn upstream_headers(opening: &Opening, translated: bool) -> HeaderMap {
-    let mut headers = HeaderMap::with_capacity(opening.headers.len() + 2);
-    let decoded = opening.route != Route::Other;
-    for (name, value) in &opening.headers {
-        let Ok(text) = std::str::from_utf8(name) else { continue };
-        let ours =
-            matches!(text, "host" | "content-length" | "accept-encoding" | "expect" | "authorization" | "x-api-key");
-        let decoded = decoded && text == "content-encoding";
-        let foreign = translated && (text.starts_with("anthropic-") || text == "content-type" || text == "accept");
-        if ours || decoded || foreign || hop_by_hop(text) {
-            continue;
-        }
-        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
-            headers.append(name, value);
-        }
-    }
-    // Compressed answers could not be read, and nothing is gained by compressing for a neighbour.
-    headers.insert("accept-encoding", HeaderValue::from_static("identity"));
-    if translated {
-        headers.insert("content-type", HeaderValue::from_static("application/json"));
-    }
-    if let Some(Ok(value)) = opening.authorization.as_ref().map(|value| HeaderValue::from_bytes(value)) {
-        headers.insert("authorization", value);
-    }
-    headers
-}
-
-/// What of the engine's headers goes to the client.
-fn relayed_headers(sent: &HeaderMap) -> Vec<(Bytes, Bytes)> {
-    let kept =
-        sent.iter().filter(|(name, _)| !hop_by_hop(name.as_str()) && !matches!(name.as_str(), "date" | "server"));
-    kept.map(|(name, value)| {
-        (Bytes::copy_from_slice(name.as_str().as_bytes()), Bytes::copy_from_slice(value.as_bytes()))
-    })
-    .collect()
-}
-
 fn random() -> u128 {
     let mut seed = [0; 16];
     // Without a random source ids are still unique by what the engine calls its answers.
     let _ = getrandom::fill(&mut seed);
     u128::from_le_bytes(seed)
-}
-
-/// What a silence has come to.
-enum Due {
-    Ping,
-    Limit,
-}
-
-/// Two clocks of a silent engine and one timer for both. Hearing something only moves a clock; the timer is set
-/// anew when it fires, so that an event costs no timer.
-struct Silence {
-    within: Duration,
-    limit: Instant,
-    ping: Option<Instant>,
-    timer: Pin<Box<Sleep>>,
-}
-
-impl Silence {
-    fn new(within: Duration, ping: Option<Duration>) -> Self {
-        let now = Instant::now();
-        let ping = ping.map(|ping| now + ping);
-        let limit = now + within;
-        Self {
-            within,
-            limit,
-            ping,
-            timer: Box::pin(tokio::time::sleep_until(ping.map_or(limit, |ping| ping.min(limit)))),
-        }
-    }
-
-    /// The engine said something.
-    fn heard(&mut self) {
-        self.limit = Instant::now() + self.within;
-    }
-
-    /// The client heard something: the next ping is `after` away.
-    fn ping_in(&mut self, after: Duration) {
-        self.ping = Some(Instant::now() + after);
-    }
-
-    async fn next(&mut self) -> Due {
-        loop {
-            self.timer.as_mut().await;
-            let now = Instant::now();
-            if now >= self.limit {
-                return Due::Limit;
-            }
-            if self.ping.is_some_and(|ping| now >= ping) {
-                return Due::Ping;
-            }
-            let next = self.ping.map_or(self.limit, |ping| ping.min(self.limit));
-            self.timer.as_mut().reset(next);
-        }
-    }
 }

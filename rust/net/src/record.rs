@@ -10,6 +10,8 @@ use foreword_core::request::{Notes, Route};
 
 /// What is noted while an exchange runs.
 #[derive(Debug)]
+// Each is a fact of its own, not a state of one machine.
+#[allow(clippy::struct_excessive_bools)]
 pub struct Record {
     /// The client's route.
     pub route: Route,

@@ -105,9 +105,8 @@ impl State {
         if let Some(at) = memmem::rfind(raw, SEQUENCE) {
             self.sequence = number(&raw[at + SEQUENCE.len()..]).unwrap_or(self.sequence);
         }
-        // The events that carry a whole response, and errors; those without a name are looked into.
-        let is_plain =
-            name.is_some_and(|name| name != b"error" && name.iter().filter(|&&byte| byte == b'.').count() > 1);
+        // Whole responses come with names of one dot (`response.completed`), errors with none.
+        let is_plain = name.is_some_and(|name| memchr_iter(b'.', name).count() > 1);
         if is_plain {
             out.extend_from_slice(raw);
         } else {

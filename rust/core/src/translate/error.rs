@@ -25,7 +25,7 @@ pub(crate) fn from_frame(frame: Value<'_>) -> Fault {
     told(frame, None)
 }
 
-/// Reads every shape: `{"error":{...}}`, `{"error":"text"}`, flat, the `{"detail":...}` of FastAPI, or a bare text.
+/// Reads every shape: `{"error":{...}}`, `{"error":"text"}`, flat, the `{"detail":...}` of `FastAPI`, or a bare text.
 fn told(root: Value<'_>, status: Option<u16>) -> Fault {
     let inner = root.get("error").filter(|error| !error.is_null()).unwrap_or(root);
     let text = |name: &str| inner.get(name).and_then(Value::as_text).map(Text::decode);

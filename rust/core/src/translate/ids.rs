@@ -48,13 +48,13 @@ mod tests {
 
     #[test]
     fn ids_have_the_form_and_differ() {
-        let ids = Ids { seed: (7 << 64) | 9 };
+        let ids = Ids { seed: 0x7_0000_0000_0000_0009 };
         let message = message(ids);
         assert!(message.strip_prefix("msg_").is_some_and(|rest| rest.len() == 24));
         assert!(message.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric()));
         assert_eq!(message, super::message(ids), "one exchange, one id");
-        assert_ne!(message, super::message(Ids { seed: (7 << 64) | 10 }));
-        assert_ne!(message, super::message(Ids { seed: (8 << 64) | 9 }));
+        assert_ne!(message, super::message(Ids { seed: 0x7_0000_0000_0000_000a }));
+        assert_ne!(message, super::message(Ids { seed: 0x8_0000_0000_0000_0009 }));
         assert_ne!(tool_call(ids, 0), tool_call(ids, 1));
         assert_eq!(tool_call(ids, 0).len(), "toolu_01".len() + 22);
     }
