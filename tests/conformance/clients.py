@@ -1,12 +1,24 @@
 """What the SDKs are told of a sidecar."""
 
 import time
+from typing import TypedDict
 
 from tests.http.sidecar import Sidecar
 
-KEY = "sk-conformance"
 SECONDS = 20.0
 """The SDKs' time limit, so that no test waits for their ten minutes."""
+
+
+class Options(TypedDict):
+    """What both SDKs' clients take."""
+
+    api_key: str
+    max_retries: int
+    timeout: float
+
+
+ONCE: Options = {"api_key": "sk-conformance", "max_retries": 0, "timeout": SECONDS}
+"""A client that tries once."""
 
 
 def base_url(sidecar: Sidecar) -> str:

@@ -1,7 +1,7 @@
 """Fixtures of the conformance tests: the official SDKs on a real sidecar.
 
 ``standin_*`` have the stand-in engine behind it, which renders, caches and generates; the others a scripted engine,
-which says whatever a test wants to be said. Both sidecars serve the whole session.
+which says whatever a test wants to be said. Sidecars and clients serve the whole session.
 """
 
 import os
@@ -12,11 +12,10 @@ from pathlib import Path
 import anthropic
 import openai
 import pytest
-
 from tests.http.engine import ScriptedEngine
 from tests.http.sidecar import Sidecar
 
-from .clients import KEY, SECONDS, base_url, wait_until_ready
+from .clients import ONCE, base_url, wait_until_ready
 from .standin import StandIn
 
 
@@ -29,7 +28,7 @@ class Scripted:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _plain_environment() -> Iterator[None]:
+def plain_environment() -> Iterator[None]:
     """The SDKs take base URLs, keys, log levels and proxies from the environment."""
     with pytest.MonkeyPatch.context() as patch:
         for name in os.environ:
@@ -39,7 +38,7 @@ def _plain_environment() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def scripted(tmp_path_factory: pytest.TempPathFactory, _plain_environment: None) -> Iterator[Scripted]:
+def scripted(tmp_path_factory: pytest.TempPathFactory, plain_environment: None) -> Iterator[Scripted]:
     log = tmp_path_factory.mktemp("scripted") / "sidecar.log"
     with ScriptedEngine() as engine, Sidecar(engine.url, log, ENGINE="vllm") as sidecar:
         yield Scripted(engine, sidecar)
@@ -52,23 +51,23 @@ def engine(scripted: Scripted) -> ScriptedEngine:
     return scripted.engine
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def sidecar(scripted: Scripted) -> Sidecar:
     """The sidecar in front of ``engine``."""
     return scripted.sidecar
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def claude(sidecar: Sidecar) -> Iterator[anthropic.Anthropic]:
     """Anthropic's SDK, which tries once."""
-    with anthropic.Anthropic(base_url=base_url(sidecar), api_key=KEY, max_retries=0, timeout=SECONDS) as client:
+    with anthropic.Anthropic(base_url=base_url(sidecar), **ONCE) as client:
         yield client
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def gpt(sidecar: Sidecar) -> Iterator[openai.OpenAI]:
     """OpenAI's SDK, which tries once."""
-    with openai.OpenAI(base_url=base_url(sidecar) + "/v1", api_key=KEY, max_retries=0, timeout=SECONDS) as client:
+    with openai.OpenAI(base_url=base_url(sidecar) + "/v1", **ONCE) as client:
         yield client
 
 
@@ -80,7 +79,7 @@ def standin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandIn]:
 
 @pytest.fixture(scope="session")
 def standin_sidecar(
-    standin: StandIn, tmp_path_factory: pytest.TempPathFactory, _plain_environment: None
+    standin: StandIn, tmp_path_factory: pytest.TempPathFactory, plain_environment: None
 ) -> Iterator[Sidecar]:
     """A sidecar that finds out by itself what stands behind it."""
     log: Path = tmp_path_factory.mktemp("standin") / "sidecar.log"
@@ -89,13 +88,13 @@ def standin_sidecar(
         yield sidecar
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def standin_claude(standin_sidecar: Sidecar) -> Iterator[anthropic.Anthropic]:
-    with anthropic.Anthropic(base_url=base_url(standin_sidecar), api_key=KEY, max_retries=0, timeout=SECONDS) as client:
+    with anthropic.Anthropic(base_url=base_url(standin_sidecar), **ONCE) as client:
         yield client
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def standin_gpt(standin_sidecar: Sidecar) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=base_url(standin_sidecar) + "/v1", api_key=KEY, max_retries=0, timeout=SECONDS) as client:
+    with openai.OpenAI(base_url=base_url(standin_sidecar) + "/v1", **ONCE) as client:
         yield client

@@ -10,7 +10,6 @@ from typing import Any
 import anthropic
 import pytest
 from anthropic.types import Message, TextBlock, ThinkingBlock, ToolUseBlock
-
 from tests.http.engine import ScriptedEngine, says
 
 from .answers import arguments, call, pieces, replays, replays_either, streams
@@ -52,7 +51,11 @@ def test_text(engine: ScriptedEngine, ask: Ask) -> None:
 def test_usage_is_net_of_the_cache(engine: ScriptedEngine, ask: Ask) -> None:
     engine.answer = replays_either("say_chat_unicode")  # 34 prompt tokens, 32 of them cached
     usage = ask().usage
-    assert (usage.input_tokens, usage.cache_read_input_tokens, usage.cache_creation_input_tokens) == (2, 32, 0)
+    assert (usage.input_tokens, usage.cache_read_input_tokens, usage.cache_creation_input_tokens) == (
+        2,
+        32,
+        0,
+    )
     assert usage.output_tokens == 19
 
 
@@ -247,4 +250,5 @@ def test_streamed_raw_answer(engine: ScriptedEngine, claude: anthropic.Anthropic
         assert "content-encoding" not in raw.headers
         lines = list(raw.iter_lines())
     assert lines[0] == "event: message_start"
-    assert lines[-2].startswith("data: ") or lines[-1].startswith("data: ")
+    said = [line for line in lines if line]
+    assert said[-2:] == ["event: message_stop", 'data: {"type":"message_stop"}']

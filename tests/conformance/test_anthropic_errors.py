@@ -3,15 +3,15 @@
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import anthropic
 import pytest
-
 from tests.http.engine import Peer, Received, ScriptedEngine, respond, says
 from tests.http.sidecar import Sidecar, free_port
 
 from .answers import begins, breaks_off, hangs_up, in_turn, is_silent, refuses, replays, streams
-from .clients import KEY, SECONDS, base_url
+from .clients import SECONDS, base_url
 
 Ask = Callable[[anthropic.Anthropic], str]
 
@@ -32,10 +32,9 @@ def read(client: anthropic.Anthropic) -> str:
 
 
 @pytest.fixture
-def retrying(sidecar: Sidecar) -> Iterator[anthropic.Anthropic]:
+def retrying(claude: anthropic.Anthropic) -> anthropic.Anthropic:
     """The SDK as it is out of the box: two retries."""
-    with anthropic.Anthropic(base_url=base_url(sidecar), api_key=KEY, timeout=SECONDS) as client:
-        yield client
+    return claude.with_options(max_retries=2)
 
 
 @pytest.mark.parametrize("how", [hi, read])
@@ -57,6 +56,7 @@ def test_each_status_has_its_exception(
     engine: ScriptedEngine,
     claude: anthropic.Anthropic,
     how: Ask,
+    *,
     status: int,
     exception: type[anthropic.APIStatusError],
     kind: str,
@@ -90,25 +90,25 @@ def test_context_overflow_in_the_words_that_clients_know(
     with pytest.raises(anthropic.BadRequestError) as caught:
         hi(claude)
     message = caught.value.api_message or ""
-    assert message.startswith(("prompt is too long: ", "input length and `max_tokens` exceed context limit: "))
+    assert message.startswith(
+        ("prompt is too long: ", "input length and `max_tokens` exceed context limit: ")
+    )
 
 
 def test_a_wrong_request_is_told_with_its_place(engine: ScriptedEngine, claude: anthropic.Anthropic) -> None:
+    wrong: Any = {"role": "user", "content": [{"type": "text"}]}
     with pytest.raises(anthropic.BadRequestError) as caught:
-        claude.messages.create(
-            model="m",
-            max_tokens=10,
-            messages=[{"role": "user", "content": [{"type": "text"}]}],  # type: ignore[list-item]
-        )
+        claude.messages.create(model="m", max_tokens=10, messages=[wrong])
     assert "messages.0.content.0.text" in (caught.value.api_message or "")
     assert engine.requests == []
 
 
-def test_an_unknown_path(claude: anthropic.Anthropic) -> None:
-    doubled = claude.with_options(base_url=f"{claude.base_url}v1")
+def test_a_base_url_that_ends_too_late(sidecar: Sidecar, claude: anthropic.Anthropic) -> None:
+    doubled = claude.with_options(base_url=f"{base_url(sidecar)}/v1")
     with pytest.raises(anthropic.NotFoundError) as caught:
         hi(doubled)
     assert caught.value.type == "not_found_error"
+    assert "did you mean /v1/messages?" in (caught.value.api_message or "")
 
 
 def test_a_failure_in_mid_stream(engine: ScriptedEngine, claude: anthropic.Anthropic) -> None:
@@ -122,16 +122,15 @@ def test_a_failure_in_mid_stream(engine: ScriptedEngine, claude: anthropic.Anthr
 def test_a_stream_that_breaks_off(engine: ScriptedEngine, claude: anthropic.Anthropic) -> None:
     """What came is there; the end is an error, and never a made-up stop."""
     engine.answer = breaks_off("Once upon")
-    heard = ""
+    heard: list[str] = []
     with (
-        pytest.raises(anthropic.APIStatusError) as caught,
         claude.messages.stream(
             model="m", max_tokens=10, messages=[{"role": "user", "content": "Hi"}]
         ) as stream,
+        pytest.raises(anthropic.APIStatusError) as caught,
     ):
-        for text in stream.text_stream:
-            heard += text
-    assert heard == "Once upon"
+        heard.extend(stream.text_stream)
+    assert heard == ["Once upon"]
     assert caught.value.type == "api_error"
     assert stream.current_message_snapshot.stop_reason is None
 
@@ -185,11 +184,18 @@ def test_what_a_retry_cannot_help_is_not_retried(
     assert len(engine.requests) == 1
 
 
-def test_should_retry_passes(engine: ScriptedEngine, retrying: anthropic.Anthropic) -> None:
+def test_should_retry_is_passed_on(engine: ScriptedEngine, retrying: anthropic.Anthropic) -> None:
     engine.answer = refuses(500, "never again", headers=[("x-should-retry", "false")])
     with pytest.raises(anthropic.InternalServerError):
         hi(retrying)
     assert len(engine.requests) == 1
+
+
+def test_retry_after_ms_is_passed_on(engine: ScriptedEngine, claude: anthropic.Anthropic) -> None:
+    engine.answer = refuses(429, "busy", headers=[("retry-after-ms", "250")])
+    with pytest.raises(anthropic.RateLimitError) as caught:
+        hi(claude)
+    assert caught.value.response.headers.get("retry-after-ms") == "250"
 
 
 @pytest.mark.parametrize("how", [hi, read])

@@ -8,7 +8,6 @@ import anthropic
 import pydantic
 import pytest
 from anthropic.types import MessageParam, ToolParam, ToolUnionParam
-
 from tests.http.engine import Answer, Peer, Received, ScriptedEngine, respond, says
 
 from .answers import refuses
@@ -97,9 +96,7 @@ def test_tools_keep_their_schemas_bytes(engine: ScriptedEngine, claude: anthropi
 
 
 @pytest.mark.parametrize(("choice", "upstream"), [("auto", "auto"), ("any", "required"), ("none", "none")])
-def test_tool_choice(
-    engine: ScriptedEngine, claude: anthropic.Anthropic, choice: Any, upstream: str
-) -> None:
+def test_tool_choice(engine: ScriptedEngine, claude: anthropic.Anthropic, choice: Any, upstream: str) -> None:
     engine.answer = says("hello")
     claude.messages.create(
         model="m",
@@ -245,9 +242,7 @@ def test_prefill(engine: ScriptedEngine, claude: anthropic.Anthropic) -> None:
     assert (body["continue_final_message"], body["add_generation_prompt"]) == (True, False)
 
 
-def test_system_messages_within_the_conversation(
-    engine: ScriptedEngine, claude: anthropic.Anthropic
-) -> None:
+def test_system_messages_within_the_conversation(engine: ScriptedEngine, claude: anthropic.Anthropic) -> None:
     """They stay behind what was said before: the head of the prompt must not change with them."""
     engine.answer = says("hello")
     messages: list[MessageParam] = [
@@ -255,12 +250,18 @@ def test_system_messages_within_the_conversation(
         {"role": "assistant", "content": "Hello."},
         {"role": "user", "content": "Go on."},
     ]
-    ask = {"model": "m", "max_tokens": 10, "system": "You are terse."}
-    claude.messages.create(**ask, messages=messages)
-    before = sent(engine)["messages"]
-    late: Any = {"role": "system", "content": "The disk is nearly full."}
-    claude.messages.create(**ask, messages=[*messages, {"role": "assistant", "content": "Yes."}, late])
-    after = sent(engine)["messages"]
+    later: list[MessageParam] = [
+        *messages,
+        {"role": "assistant", "content": "Yes."},
+        {"role": "system", "content": "The disk is nearly full."},
+    ]
+
+    def forwarded(messages: list[MessageParam]) -> list[Any]:
+        claude.messages.create(model="m", max_tokens=10, system="You are terse.", messages=messages)
+        upstream: list[Any] = sent(engine)["messages"]
+        return upstream
+
+    before, after = forwarded(messages), forwarded(later)
     assert after[: len(before)] == before
     assert "The disk is nearly full." in json.dumps(after[len(before) :])
 
@@ -292,9 +293,7 @@ class City(pydantic.BaseModel):
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_structured_output(
-    engine: ScriptedEngine, claude: anthropic.Anthropic, *, streamed: bool
-) -> None:
+def test_structured_output(engine: ScriptedEngine, claude: anthropic.Anthropic, *, streamed: bool) -> None:
     engine.answer = says('{"name":"Paris","inhabitants":2100000}')
     if streamed:
         with claude.messages.stream(
@@ -391,8 +390,27 @@ def test_a_large_request(engine: ScriptedEngine, claude: anthropic.Anthropic) ->
         says(str(len(request.json()["messages"][0]["content"])))(peer, request)
 
     engine.answer = answer
-    message = claude.messages.create(
-        model="m", max_tokens=10, messages=[{"role": "user", "content": text}]
-    )
+    message = claude.messages.create(model="m", max_tokens=10, messages=[{"role": "user", "content": text}])
     assert message.content[0].type == "text"
     assert message.content[0].text == str(len(text))
+
+
+@pytest.mark.parametrize("thread", [{"type": "create"}, {"type": "continue", "previous_message_id": "msg_1"}])
+def test_threads_are_refused_in_the_words_that_the_sdk_knows(
+    engine: ScriptedEngine, claude: anthropic.Anthropic, thread: Any
+) -> None:
+    """A turn that continues a thread brings no history: answered, it would be without tools and conversation.
+
+    The SDK's agent loop sends the whole conversation from this refusal on.
+    """
+    engine.answer = says("hello")
+    with pytest.raises(anthropic.BadRequestError) as caught:
+        claude.beta.messages.create(
+            model="m",
+            max_tokens=10,
+            betas=["message-threads-2026-08-12"],
+            thread=thread,
+            messages=[{"role": "user", "content": "Hi"}],
+        )
+    assert caught.value.error_code == "thread_unsupported_request"
+    assert engine.requests == []

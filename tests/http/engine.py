@@ -5,6 +5,7 @@ It shares no HTTP code with the product, so that what arrives is judged from out
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -26,6 +27,13 @@ class Received:
     body: bytes
     connection: int
     """Number of the connection it came on."""
+    at: float
+    """When it had come (time.monotonic)."""
+
+    @property
+    def is_probe(self) -> bool:
+        """Whether the sidecar asks for itself rather than for a client."""
+        return (self.header("user-agent") or "").startswith("foreword/")
 
     def header(self, name: str) -> str | None:
         return next((value for key, value in self.headers if key.lower() == name), None)
@@ -115,7 +123,7 @@ class ScriptedEngine:
     @property
     def requests(self) -> list[Received]:
         """What clients sent, in the order of arrival; the sidecar's own questions left out."""
-        return [request for request in self.all if not _is_probe(request)]
+        return [request for request in self.all if not request.is_probe]
 
     def wait_for(self, count: int, seconds: float = 10.0) -> list[Received]:
         """The requests, once there are ``count``."""
@@ -128,10 +136,8 @@ class ScriptedEngine:
         """Closes every connection that is open, as an engine that ends."""
         for peer in self.peers:
             if not peer.closed.is_set():
-                try:
+                with contextlib.suppress(OSError):
                     close(peer)
-                except OSError:
-                    pass
                 peer.closed.set()
 
     def close(self) -> None:
@@ -168,7 +174,7 @@ class ScriptedEngine:
                     with self._arrived:
                         self.all.append(request)
                         self._arrived.notify_all()
-                    if _is_probe(request):
+                    if request.is_probe:
                         peer.send(self.probes.get(request.target, respond(404, b'{"detail":"Not Found"}')))
                     else:
                         self.answer(peer, request)
@@ -178,11 +184,6 @@ class ScriptedEngine:
             peer.closed_at = peer.closed_at or time.monotonic()
             peer.closed.set()
             peer.socket.close()
-
-
-def _is_probe(request: Received) -> bool:
-    """Whether the sidecar asks for itself rather than for a client."""
-    return (request.header("user-agent") or "").startswith("foreword/")
 
 
 def read_request(stream: Any, connection: int) -> Received | None:
@@ -195,7 +196,7 @@ def read_request(stream: Any, connection: int) -> Received | None:
     while (line := stream.readline()) not in (b"\r\n", b""):
         name, _, value = line.decode("latin-1").partition(":")
         headers.append((name, value.strip()))
-    request = Received(method, target, headers, b"", connection)
+    request = Received(method, target, headers, b"", connection, 0)
     framing = [name.lower() for name, _ in headers if name.lower() in ("content-length", "transfer-encoding")]
     assert len(framing) <= 1, f"more than one framing header: {framing}"
     length = request.header("content-length")
@@ -208,6 +209,7 @@ def read_request(stream: Any, connection: int) -> Received | None:
             stream.readline()
         stream.readline()
         request.body = b"".join(chunks)
+    request.at = time.monotonic()
     return request
 
 
@@ -303,7 +305,9 @@ def answers(status: int, body: bytes | dict[str, Any], *headers: tuple[str, str]
 
 def models(*names: str) -> bytes:
     """The answer to `GET /v1/models` of an engine that serves ``names``."""
-    entries = [{"id": name, "object": "model", "created": 1_700_000_000, "owned_by": "vllm"} for name in names]
+    entries = [
+        {"id": name, "object": "model", "created": 1_700_000_000, "owned_by": "vllm"} for name in names
+    ]
     return respond(200, {"object": "list", "data": entries})
 
 
@@ -338,3 +342,36 @@ def completion(
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
     body = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m"}
     return {**body, "choices": [choice], "usage": usage}
+
+
+ROLE = event(chat_chunk({"role": "assistant", "content": ""}))
+HALF = ROLE + event(chat_chunk({"content": "half "}))
+"""The begin of a chat stream ..."""
+REST = event(chat_chunk({}, "stop")) + event("[DONE]")
+"""... and its end."""
+
+
+def prefills(peer: Peer, _: Received) -> None:
+    """Answers nothing, until the other side closes."""
+    peer.watch()
+    peer.closed.wait(20)
+
+
+def decodes(peer: Peer, _: Received) -> None:
+    """Sends half a stream and no more, until the other side closes."""
+    peer.watch()
+    peer.send(stream_head() + chunked(HALF))
+    peer.closed.wait(20)
+
+
+class Gate:
+    """Lets an answer go on when the test says so."""
+
+    def __init__(self) -> None:
+        self._open = threading.Event()
+
+    def wait(self) -> None:
+        assert self._open.wait(20)
+
+    def open(self) -> None:
+        self._open.set()

@@ -14,6 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+MESSAGES = "/v1/messages"
+CHAT = "/v1/chat/completions"
+
+
+def ask(stream: bool = True, content: str = "hi", **more: Any) -> dict[str, Any]:
+    """A request that /v1/messages and /v1/chat/completions both understand."""
+    messages = [{"role": "user", "content": content}]
+    return {"model": "m", "max_tokens": 64, "messages": messages, "stream": stream, **more}
+
 
 @dataclass
 class Response:
@@ -102,6 +111,13 @@ class Sidecar:
                     return record
             time.sleep(0.02)
         raise AssertionError(f"no record with {expected} in {self.log.read_text()}")
+
+    def wait_until_ready(self, seconds: float = 10.0) -> None:
+        """Returns once the engine was found and asked for all that the sidecar wants to know."""
+        deadline = time.monotonic() + seconds
+        while self.request("GET", "/health/ready").status != 200:
+            assert time.monotonic() < deadline, f"the engine was not found: {self.log.read_text()}"
+            time.sleep(0.02)
 
     def rss_bytes(self) -> int:
         """Resident memory of the process and its children."""

@@ -5,7 +5,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-
 from tests.http.sidecar import Sidecar
 
 StartSidecar = Callable[..., Sidecar]

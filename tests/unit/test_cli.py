@@ -136,7 +136,7 @@ class Engine(BaseHTTPRequestHandler):
 def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Engine]]:
     handler = type("OneEngine", (Engine,), {})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         monkeypatch.setenv("FOREWORD_UPSTREAM", f"http://127.0.0.1:{server.server_port}")
         yield handler

@@ -65,7 +65,7 @@ pub enum Refused {
 pub struct Reader {
     ask: Ask,
     stream: Stream,
-    /// What is known of an answer that is no stream.
+    /// What is known of an answer that was read whole.
     summary: Summary,
     estimated: bool,
 }
@@ -222,6 +222,7 @@ impl Reader {
 
     /// What is known so far.
     pub fn summary(&self) -> &Summary {
+        // An answer is read as a stream or whole, never both: the other summary is still empty.
         let stream = on_machine!(&self.stream, machine => machine.summary(), _any => &self.summary);
         if *stream == Summary::default() { &self.summary } else { stream }
     }

@@ -91,7 +91,7 @@ fn broken() -> Fault {
 }
 
 fn fault(kind: Kind, status: u16, message: impl Into<String>) -> Fault {
-    Fault { kind, source: Source::Client, status, message: message.into(), retry_after: None }
+    Fault::new(kind, Source::Client, status, message)
 }
 
 #[cfg(test)]

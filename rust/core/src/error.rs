@@ -104,14 +104,16 @@ pub struct Fault {
     pub message: String,
     /// Seconds for `retry-after`, where a retry may help and a delay is known.
     pub retry_after: Option<String>,
+    /// A JSON object for `error.details` of the Messages dialect, where the protocol has one for this error.
+    pub details: Option<&'static str>,
 }
 
 /// Seconds that Foreword itself asks a client to wait. Claude Code gives up at once when told to wait more than 60.
 const RETRY_SECONDS: &str = "5";
 
 impl Fault {
-    fn new(kind: Kind, source: Source, status: u16, message: impl Into<String>) -> Self {
-        Self { kind, source, status, message: message.into(), retry_after: None }
+    pub(crate) fn new(kind: Kind, source: Source, status: u16, message: impl Into<String>) -> Self {
+        Self { kind, source, status, message: message.into(), retry_after: None, details: None }
     }
 
     /// The request is not what the protocol takes. `path` says where, as the client wrote it (`messages[3].role`); it may be empty.
@@ -245,6 +247,10 @@ impl Fault {
         let mut object =
             format!(r#"{{"type":"error","error":{{"type":"{}","message":"#, self.anthropic_type()).into_bytes();
         write_str(&self.message, &mut object);
+        if let Some(details) = self.details {
+            object.extend_from_slice(br#","details":"#);
+            object.extend_from_slice(details.as_bytes());
+        }
         object.push(b'}');
         object
     }

@@ -257,7 +257,11 @@ fn readable<'t>(tape: &'t mut Tape, body: &'t Bytes) -> Result<Value<'t>, Fault>
     if root.kind() == Kind::Object { Ok(root) } else { Err(invalid("The request body must be a JSON object.")) }
 }
 
-/// What no Messages request can do without, in either mode.
+/// How a server that keeps no conversations refuses a `thread` (beta message-threads-2026-08-12): the official SDKs
+/// then send the whole history. A thread that was ignored would lose it without a word.
+const NO_THREADS: &str = r#"{"error_code":"thread_unsupported_request","unsupported":["thread"]}"#;
+
+/// What no Messages request can do without, in either mode, and what it cannot have.
 fn required(root: Value<'_>, route: Route) -> Result<(), Fault> {
     match root.get("model") {
         None => return Err(invalid("model: Field required")),
@@ -272,6 +276,9 @@ fn required(root: Value<'_>, route: Route) -> Result<(), Fault> {
         }
         Some(_) => {}
     }
+    if root.get("thread").is_some_and(|thread| !thread.is_null()) {
+        return Err(Fault { details: Some(NO_THREADS), ..invalid("thread: this server keeps no conversations") });
+    }
     match root.get("max_tokens") {
         _ if route == Route::CountTokens => Ok(()),
         Some(limit) if limit.kind() == Kind::Number => Ok(()),
@@ -282,13 +289,7 @@ fn required(root: Value<'_>, route: Route) -> Result<(), Fault> {
 
 /// The client's fault, told with status 400. `message` names the place and never quotes the text.
 pub(crate) fn invalid(message: impl Into<String>) -> Fault {
-    Fault {
-        kind: error::Kind::Invalid,
-        source: error::Source::Client,
-        status: 400,
-        message: message.into(),
-        retry_after: None,
-    }
+    Fault::new(error::Kind::Invalid, error::Source::Client, 400, message)
 }
 
 /// Fresh randomness of one exchange, from outside: core itself stays deterministic.

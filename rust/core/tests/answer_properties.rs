@@ -223,6 +223,22 @@ proptest! {
     }
 
     #[test]
+    fn pings_go_between_events(turn in any_turn(), size in 1_usize..200) {
+        let body = turn.streamed(3, false);
+        let quiet = support::follow(&read(Route::Messages, &[&body]).0).message;
+        let mut reader = Reader::new(support::ask(Route::Messages, true));
+        let mut out = Vec::new();
+        for read in body.chunks(size) {
+            reader.feed(read, &mut out).unwrap();
+            reader.ping(&mut out);
+        }
+        reader.end(None, &mut out).unwrap();
+        let seen = support::follow(&out);
+        prop_assert!(seen.stopped);
+        prop_assert_eq!(seen.message, quiet);
+    }
+
+    #[test]
     fn passed_bytes_are_untouched(
         steps in prop::collection::vec(any_step(), 0..12),
         route in prop_oneof![Just(Route::Chat), Just(Route::Completions), Just(Route::Responses)],

@@ -56,6 +56,7 @@ pub(crate) async fn run(shared: Arc<Shared>, opening: Opening, outbox: Arc<Outbo
         relayed: true,
         head_sent: false,
         over: false,
+        retry_advice: Vec::new(),
         out: Vec::new(),
     };
     let outcome = tokio::select! {
@@ -123,6 +124,8 @@ struct Exchange<'a> {
     head_sent: bool,
     /// Whether the reader has had its last word; a fault that it found itself it has told.
     over: bool,
+    /// Headers of a refusal that say whether and when to try again.
+    retry_advice: Vec<(Bytes, Bytes)>,
     /// Bytes for the client that were written and not yet put into the outbox.
     out: Vec<u8>,
 }
@@ -378,6 +381,9 @@ impl Exchange<'_> {
         let (head, _) = answer.response.into_parts();
         answer.lease.give_back();
         let retry_after = head.headers.get("retry-after").and_then(|value| value.to_str().ok());
+        // What the engine's side says of a retry goes on: SDKs and Claude Code follow it.
+        self.retry_advice = relayed_headers(&head.headers);
+        self.retry_advice.retain(|(name, _)| name == "retry-after-ms" || name == "x-should-retry");
         let reader = self.reader.insert(reader);
         match reader.refused(head.status.as_u16(), &refusal.decoded, retry_after) {
             Refused::Fault(fault) => Err(fault),
@@ -438,6 +444,7 @@ impl Exchange<'_> {
             if let Some(seconds) = &fault.retry_after {
                 put(&mut headers, "retry-after", seconds);
             }
+            headers.append(&mut self.retry_advice);
             // Whatever a reader wrote before it failed belongs to a stream that is not to be.
             self.out.clear();
             let _ = self.whole(fault.status, headers, Bytes::from(body)).await;
@@ -453,6 +460,10 @@ impl Exchange<'_> {
 
     fn send_head(&mut self, status: u16, mut headers: Vec<(Bytes, Bytes)>) {
         put(&mut headers, "request-id", &self.record.request_id);
+        if self.dialect == Dialect::OpenAi && !headers.iter().any(|(name, _)| name == "x-request-id") {
+            // Where OpenAI's SDKs look for it.
+            put(&mut headers, "x-request-id", &self.record.request_id);
+        }
         put(&mut headers, "x-foreword", &describe(&self.record));
         self.record.status = status;
         self.head_sent = true;

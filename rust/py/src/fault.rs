@@ -45,6 +45,8 @@ pub(crate) fn fault<'py>(
         (&b"content-type"[..], &b"application/json"[..]),
         (b"content-length", length.as_bytes()),
         (b"request-id", request_id.as_bytes()),
+        // Where OpenAI's SDKs look for it.
+        (b"x-request-id", request_id.as_bytes()),
         (b"x-foreword", did.as_bytes()),
     ];
     Ok((fault.status, py_headers(py, headers.into_iter()), PyBytes::new(py, &body)))

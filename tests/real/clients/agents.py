@@ -49,8 +49,7 @@ class Agent:
     name: str
     package: Package
     extends = True
-    """Whether each request extends the one before it; the agents that break this do it themselves."""
-    cancels_cache_fields = False
+    """Whether a resumed session extends the one before it; the agents that break this do it themselves."""
 
     def tool(self, work: Work) -> FileTool:
         raise NotImplementedError
@@ -62,10 +61,9 @@ class Agent:
         """The text that the user sees last."""
         return output
 
-    def printed(self, output: str) -> Usage | None:
-        """The usage that the agent prints for a turn; None where it prints none."""
-        del output
-        return None
+    def printed(self, work: Work, output: str) -> Usage:
+        """The usage that the agent tells of a turn: the sum of the turn's requests."""
+        raise NotImplementedError
 
 
 def _lines(output: str) -> list[Json]:
@@ -96,7 +94,7 @@ class ClaudeCode(Agent):
         result: str = json.loads(output)["result"]
         return result
 
-    def printed(self, output: str) -> Usage:
+    def printed(self, work: Work, output: str) -> Usage:
         usage = json.loads(output)["usage"]
         cached = usage["cache_read_input_tokens"]
         prompt = usage["input_tokens"] + cached + usage["cache_creation_input_tokens"]
@@ -119,7 +117,11 @@ class Opencode(Agent):
             "options": {"baseURL": f"{work.url}/v1", "apiKey": KEY},
             "models": {MODEL: {"limit": {"context": 200_000, "output": 8192}}},
         }
-        settings = {"provider": {"local": provider}, "model": f"local/{MODEL}", "small_model": f"local/{MODEL}"}
+        settings: Json = {
+            "provider": {"local": provider},
+            "model": f"local/{MODEL}",
+            "small_model": f"local/{MODEL}",
+        }
         settings |= {"autoupdate": False, "share": "disabled"}
         environment = {"OPENCODE_CONFIG_CONTENT": json.dumps(settings), "OPENCODE_DISABLE_MODELS_FETCH": "1"}
         resumed = ["--continue"] if resume else []
@@ -129,7 +131,7 @@ class Opencode(Agent):
         texts = [line["part"]["text"] for line in _lines(output) if line["type"] == "text"]
         return str(texts[-1])
 
-    def printed(self, output: str) -> Usage:
+    def printed(self, work: Work, output: str) -> Usage:
         steps = [line["part"]["tokens"] for line in _lines(output) if line["type"] == "step_finish"]
         cached = sum(step["cache"]["read"] for step in steps)
         prompt = cached + sum(step["input"] + step["cache"]["write"] for step in steps)
@@ -159,7 +161,7 @@ class Codex(Agent):
         items = [line["item"] for line in _lines(output) if line["type"] == "item.completed"]
         return str([item["text"] for item in items if item["type"] == "agent_message"][-1])
 
-    def printed(self, output: str) -> Usage:
+    def printed(self, work: Work, output: str) -> Usage:
         usage = next(line["usage"] for line in _lines(output) if line["type"] == "turn.completed")
         return Usage(usage["input_tokens"], usage["cached_input_tokens"], usage["output_tokens"])
 
@@ -180,12 +182,14 @@ class QwenCode(Agent):
         url = f"{work.url}/v1" if self._kind == "openai" else work.url
         environment = {f"{prefix}_API_KEY": KEY, f"{prefix}_BASE_URL": url, f"{prefix}_MODEL": MODEL}
         resumed = ["--continue"] if resume else []
-        return Turn(["-p", prompt, "--auth-type", self._kind, "--output-format", "json", *resumed], environment)
+        return Turn(
+            ["-p", prompt, "--auth-type", self._kind, "--output-format", "json", *resumed], environment
+        )
 
     def answer(self, output: str) -> str:
         return str(json.loads(output)[-1]["result"])
 
-    def printed(self, output: str) -> Usage:
+    def printed(self, work: Work, output: str) -> Usage:
         usage = json.loads(output)[-1]["usage"]
         return Usage(usage["input_tokens"], usage.get("cache_read_input_tokens", 0), usage["output_tokens"])
 
@@ -203,8 +207,11 @@ class Reasonix(Agent):
             f'base_url = "{work.url}/v1"\nmodels = ["{MODEL}"]\ndefault = "{MODEL}"\napi_key_env = "LOCAL_KEY"\n'
         )
         resumed = ["--continue"] if resume else []
-        metrics = work.home / "used.json"
-        return Turn(["run", *resumed, "--metrics", str(metrics), prompt], {"LOCAL_KEY": KEY})
+        return Turn(["run", *resumed, "--metrics", str(work.home / "used.json"), prompt], {"LOCAL_KEY": KEY})
+
+    def printed(self, work: Work, output: str) -> Usage:
+        used = json.loads((work.home / "used.json").read_text())
+        return Usage(used["prompt_tokens"], used["cache_hit_tokens"], used["completion_tokens"])
 
 
 AGENTS: tuple[Agent, ...] = (

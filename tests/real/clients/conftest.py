@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import pytest
-
 from tests.http.engine import ScriptedEngine
 from tests.real.clients.isolated import alone
 

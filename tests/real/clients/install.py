@@ -16,6 +16,8 @@ class Package:
     version: str
     program: str
     """Under node_modules; a .cjs file is run by Node."""
+    postinstall: str | None = None
+    """A script under node_modules without which the program does not start."""
 
     @property
     def folder(self) -> Path:
@@ -31,10 +33,12 @@ class Package:
 
     def install(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        # The programs come as optional packages for each platform, so that no install script needs to run.
+        # The programs come as optional packages for each platform, so that hardly any install script needs to run.
         arguments = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-save", "--loglevel=error"]
         package = f"{self.name}@{self.version}"
         subprocess.run(["npm", "install", *arguments, "--prefix", str(self.folder), package], check=True)
+        if self.postinstall is not None:
+            subprocess.run(["node", str(self.folder / "node_modules" / self.postinstall)], check=True)
         (self.folder / ".complete").touch()
 
 
@@ -42,7 +46,7 @@ _CLAUDE_CODE = "@anthropic-ai/claude-code"
 CLAUDE_CODE = Package(_CLAUDE_CODE, "2.1.332", f"{_CLAUDE_CODE}/cli-wrapper.cjs")
 CLAUDE_CODE_OLD = Package(_CLAUDE_CODE, "2.1.116", f"{_CLAUDE_CODE}/cli-wrapper.cjs")
 """Still sends another cch with every request."""
-OPENCODE = Package("opencode-ai", "1.18.33", ".bin/opencode")
+OPENCODE = Package("opencode-ai", "1.18.33", ".bin/opencode", "opencode-ai/postinstall.mjs")
 CODEX = Package("@openai/codex", "0.171.0", ".bin/codex")
 QWEN_CODE = Package("@qwen-code/qwen-code", "0.24.4", ".bin/qwen")
 REASONIX = Package("reasonix", "1.38.11", ".bin/reasonix")

@@ -1,5 +1,6 @@
-"""Runs these tests where no network but the loopback exists: ``python -m tests.real.clients.isolated [pytest options]``.
+"""Runs these tests where there is no network but the loopback.
 
+``python -m tests.real.clients.isolated [pytest options]``
 Needs Linux and util-linux's unshare; where a plain user may not make namespaces, it must be run by root.
 """
 
@@ -31,9 +32,10 @@ def main() -> None:
     if sys.argv[1:2] == [_INSIDE]:
         _raise_loopback()
         options = sys.argv[2:]
-        os.execv(sys.executable, [sys.executable, "-m", "pytest", str(HERE), *options])
+        os.execv(sys.executable, [sys.executable, "-m", "pytest", str(HERE), *options])  # noqa: S606
     namespace = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--net", "--map-root-user"]
-    os.execvp("unshare", [*namespace, sys.executable, "-m", "tests.real.clients.isolated", _INSIDE, *sys.argv[1:]])
+    again = [sys.executable, "-m", "tests.real.clients.isolated", _INSIDE, *sys.argv[1:]]
+    os.execvp("unshare", [*namespace, *again])  # noqa: S606
 
 
 if __name__ == "__main__":

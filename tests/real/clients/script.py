@@ -6,11 +6,22 @@ It speaks what vLLM speaks, chat and responses, and reports that all but the new
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tests.http.engine import END, Peer, Received, ScriptedEngine, chat_chunk, chunked, event, respond, stream_head
+from tests.http.engine import (
+    END,
+    Peer,
+    Received,
+    ScriptedEngine,
+    chat_chunk,
+    chunked,
+    event,
+    respond,
+    stream_head,
+)
 
 Json = dict[str, Any]
 
@@ -62,7 +73,7 @@ class FileTool:
 
 
 class Conversation:
-    """Answers as the script says, and keeps what the agent itself asked, without side requests (titles and the like)."""
+    """Answers as the script says, and keeps what the agent asked, side requests (titles and the like) apart."""
 
     def __init__(self, engine: ScriptedEngine, tool: FileTool) -> None:
         self._tool = tool
@@ -83,13 +94,13 @@ class Conversation:
             return
         body = request.json()
         responses = path == "/v1/responses"
-        if self._tool.name not in _tool_names(body):
+        if self._is_side(body):
             self.side.append(body)
             text, call, usage = TITLE, None, Usage(100, 0, 5)
         else:
             usage = Usage.of(len(self.asked))
             self.asked.append(body)
-            text, call = self._next(body["input"] if responses else body["messages"])
+            text, call = self._next(_items(body))
         if not body.get("stream"):
             assert not responses, "no agent asks for a whole answer of /v1/responses"
             peer.send(respond(200, _whole_chat(text, call, usage)))
@@ -99,13 +110,26 @@ class Conversation:
             peer.send(chunked(data))
         peer.send(END)
 
+    def _is_side(self, body: Json) -> bool:
+        """Titles ask without tools; what Qwen Code asks for its memory begins with another system text."""
+        if self._tool.name not in _tool_names(body):
+            return True
+        return bool(self.asked) and _items(body)[0] != _items(self.asked[0])[0]
+
     def _next(self, messages: list[Json]) -> tuple[str, FileTool | None]:
-        results = sum(item.get("role") == "tool" or item.get("type") == "function_call_output" for item in messages)
+        results = sum(
+            item.get("role") == "tool" or item.get("type") == "function_call_output" for item in messages
+        )
         if not results:
             return "I will read it.", self._tool
         said = [item for item in messages if item.get("role") == "assistant"]
         answered = any(FIRST_ANSWER in json.dumps(item) for item in said)
         return (SECOND_ANSWER if answered else FIRST_ANSWER), None
+
+
+def _items(body: Json) -> list[Json]:
+    items: list[Json] = body.get("messages") or body["input"]
+    return items
 
 
 def _tool_names(body: Json) -> list[str]:
@@ -124,8 +148,8 @@ def _whole_chat(text: str, call: FileTool | None, usage: Usage) -> Json:
 
 def _chat(text: str, call: FileTool | None, usage: Usage) -> Iterator[bytes]:
     yield event(chat_chunk({"role": "assistant", "content": ""}))
-    for word in text.split(" "):
-        yield event(chat_chunk({"content": word if word == text.split(" ")[0] else f" {word}"}))
+    for part in re.findall(r" ?[^ ]+", text):
+        yield event(chat_chunk({"content": part}))
     if call is not None:
         head = {"id": "chatcmpl-tool-1", "type": "function", "index": 0, "function": {"name": call.name}}
         yield event(chat_chunk({"tool_calls": [head]}))
@@ -148,12 +172,20 @@ def _responses(text: str, call: FileTool | None, usage: Usage) -> Iterator[bytes
         body = json.dumps({"type": kind, "sequence_number": number - 1, **data})
         return f"event: {kind}\ndata: {body}\n\n".encode()
 
-    response: Json = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "status": "in_progress"}
+    response: Json = {
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 1,
+        "model": "m",
+        "status": "in_progress",
+    }
     yield send("response.created", response={**response, "output": []})
     part: Json = {"type": "output_text", "text": "", "annotations": []}
     message: Json = {"type": "message", "id": "msg_1", "role": "assistant"}
     at = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
-    yield send("response.output_item.added", output_index=0, item={**message, "status": "in_progress", "content": []})
+    yield send(
+        "response.output_item.added", output_index=0, item={**message, "status": "in_progress", "content": []}
+    )
     yield send("response.content_part.added", **at, part=part)
     yield send("response.output_text.delta", **at, delta=text)
     yield send("response.output_text.done", **at, text=text)

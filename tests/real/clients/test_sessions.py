@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.http.engine import ScriptedEngine
 from tests.http.sidecar import Sidecar
 from tests.real.clients.agents import AGENTS, Agent, Work
@@ -68,6 +67,7 @@ def test_session(agent: Agent, engine: ScriptedEngine, start_sidecar: StartSidec
     talk = Conversation(engine, agent.tool(work))
 
     first = _run(agent, work, "What does note.txt speak of?", resume=False)
+    printed = agent.printed(work, first)
     second = _run(agent, work, "And where does it stand?", resume=True)
 
     # What the user saw.
@@ -84,9 +84,8 @@ def test_session(agent: Agent, engine: ScriptedEngine, start_sidecar: StartSidec
     if agent.extends:
         assert _extends(_messages(followed), _messages(answer))
 
-    # What it says that was used.
-    if (printed := agent.printed(first)) is not None:
-        assert printed == _sum(talk.used()[:2])
+    # What it told the user of the first turn.
+    assert printed == _sum(talk.used()[:2])
 
     # The sidecar's own count of the same.
     assert _recorded(sidecar, talk.used()) == talk.used()
@@ -97,7 +96,7 @@ def _extends(later: list[Json], earlier: list[Json]) -> bool:
 
 
 def _recorded(sidecar: Sidecar, expected: list[Usage]) -> list[Usage]:
-    """The usage in the sidecar's records, in the order of the requests, once it is all there; side requests left out."""
+    """The usage in the sidecar's records once it is all there, in the order of the requests; no side requests."""
     prompts = {used.prompt for used in expected}
     deadline = time.monotonic() + 5
     while True:

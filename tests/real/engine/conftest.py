@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import pytest
-
 from tests.real.engine import install
 from tests.real.engine.measure import Rows
 from tests.real.engine.server import Server

@@ -5,6 +5,9 @@ blocks and reused as with any other. The tokenizer learns from the sources of Py
 has to be fetched. Weights, tokenizer and configuration need some 3 MB.
 """
 
+# mypy: ignore-errors
+# Run by the interpreter that vLLM has: torch is not there where the tests are checked.
+
 import argparse
 import json
 import sysconfig

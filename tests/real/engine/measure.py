@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Protocol
 
 import pytest
-
 from tests.http.sidecar import Response
 from tests.real.engine.server import BLOCK, LateSystem, Used
 from tests.real.engine.trace import REQUESTS
@@ -24,7 +24,9 @@ class Target(Protocol):
 
 def on(*versions: str, late_system: LateSystem = "in-place") -> pytest.MarkDecorator:
     """Runs a test on these versions of the engine."""
-    parameters = [pytest.param((version, late_system), id=f"vllm-{version}-{late_system}") for version in versions]
+    parameters = [
+        pytest.param((version, late_system), id=f"vllm-{version}-{late_system}") for version in versions
+    ]
     return pytest.mark.parametrize("engine", parameters, indirect=True, scope="session")
 
 
@@ -58,8 +60,7 @@ def hit_rate(used: Iterable[Used]) -> float:
 
 def reuses_all(used: list[Used]) -> bool:
     """Whether each request found all of the one before it in the cache, in whole blocks."""
-    pairs = zip(used, used[1:], strict=False)
-    return all(later.cached >= earlier.prompt // BLOCK * BLOCK for earlier, later in pairs)
+    return all(later.cached >= earlier.prompt // BLOCK * BLOCK for earlier, later in pairwise(used))
 
 
 @dataclass

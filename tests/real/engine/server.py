@@ -13,6 +13,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -173,14 +174,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("version", nargs="?", default=NEW)
     parser.add_argument("--port", type=int)
-    parser.add_argument("--system-first", action="store_true", help="a template that refuses late system messages")
+    parser.add_argument(
+        "--system-first", action="store_true", help="a template that refuses late system messages"
+    )
     given = parser.parse_args()
     with Server(given.version, "refused" if given.system_first else "in-place", given.port) as server:
         print(f"vLLM {server.version} on {server.url}, log {server.log}; Ctrl-C ends it", flush=True)
-        try:
+        with suppress(KeyboardInterrupt):
             server.process.wait()
-        except KeyboardInterrupt:
-            pass
 
 
 if __name__ == "__main__":

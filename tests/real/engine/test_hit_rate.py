@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-
 from tests.real.conftest import StartSidecar
 from tests.real.engine import trace
 from tests.real.engine.measure import ON_BOTH, Rows, Target, hit_rate, reuses_all, run
@@ -34,7 +33,7 @@ MISSES = {
 """Where the engine by itself finds nothing in its cache, as measured. Other versions are measured and not judged."""
 
 LOSES_TEXT = {"0.32.0": {"header and system with nothing between"}}
-"""Where the engine by itself drops the system text together with the header."""
+"""Where the engine by itself drops the first line of the system text together with the header."""
 
 
 def _chat(target: Target, shape: Shape) -> list[Used]:
@@ -78,8 +77,7 @@ def test_chat(
     if what in MISSES.get(engine.version, ()):
         assert hit_rate(direct) < 0.01
     if what in LOSES_TEXT.get(engine.version, ()):
-        lost = len(engine.tokens(messages=[{"role": "user", "content": TALK.system}])) // 2
-        assert all(ours.prompt - theirs.prompt > lost for ours, theirs in zip(through, direct, strict=True))
+        assert all(theirs.prompt < ours.prompt for ours, theirs in zip(through, direct, strict=True))
 
 
 @ON_BOTH

@@ -16,18 +16,19 @@ Json = dict[str, Any]
 REQUESTS = 12
 TOOLS = 12
 
-_WORDS = (
-    "open file and return the value of each line in order class self name index path error data type list key "
-    "module test import string buffer count write read default result object with from if not none for while"
-).split()
+_WORDS = """
+open file and return the value of each line in order class self name index path error data type list key
+module test import string buffer count write read default result object with from if not none for while
+"""
 
 
 class _Filler:
     def __init__(self) -> None:
         self._random = random.Random(12)
+        self._words = _WORDS.split()
 
     def words(self, count: int) -> str:
-        return " ".join(self._random.choices(_WORDS, k=count))
+        return " ".join(self._random.choices(self._words, k=count))
 
     def lines(self, count: int) -> str:
         return "\n".join(self.words(12) + "." for _ in range(count))
@@ -113,7 +114,8 @@ def messages(talk: Conversation, requests: int, system: object, late: Late | Non
         if late is not None:
             turns.append({"role": "system", "content": late(number)})
     tools = [
-        {"name": name, "description": description, "input_schema": _SCHEMA} for name, description in talk.tools
+        {"name": name, "description": description, "input_schema": _SCHEMA}
+        for name, description in talk.tools
     ]
     return {"model": "tiny", "messages": turns, "system": system, "tools": tools, "max_tokens": 1}
 
@@ -122,4 +124,5 @@ def headers() -> Iterator[str]:
     """Billing headers as an agent sends them, each with another cch."""
     numbers = random.Random(5)
     while True:
-        yield f"x-anthropic-billing-header: cc_version=2.1.116.fcf; cc_entrypoint=cli; cch={numbers.randrange(16**5):05x};"
+        cch = f"{numbers.randrange(16**5):05x}"
+        yield f"x-anthropic-billing-header: cc_version=2.1.116.fcf; cc_entrypoint=cli; cch={cch};"

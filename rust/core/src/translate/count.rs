@@ -7,7 +7,7 @@ pub(crate) fn answer(tokens: u64) -> Vec<u8> {
     format!(r#"{{"input_tokens":{tokens}}}"#).into_bytes()
 }
 
-/// The count in an engine's answer: the `/tokenize` of vLLM and `SGLang` (`count`), a Messages endpoint's own
+/// The count in an engine's answer: `/tokenize` of vLLM and SGLang (`count`), a Messages endpoint's own
 /// (`input_tokens`), or llama.cpp's list of `tokens`. `None` where there is none.
 pub(crate) fn tokens(body: &[u8]) -> Option<u64> {
     let mut tape = Tape::new();

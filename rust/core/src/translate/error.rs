@@ -48,7 +48,7 @@ fn told(root: Value<'_>, status: Option<u16>) -> Fault {
     if matches!(status, 400 | 413 | 422 | 500)
         && let Some((kind, message)) = overflow::told(&message, &hint)
     {
-        return Fault { kind, source: Source::Client, status: 400, message, retry_after: None };
+        return Fault::new(kind, Source::Client, 400, message);
     }
     let busy = kind == "model_busy" || code == "model_busy" || message.contains("model_busy");
     let status = if status == 409 && busy { 503 } else { status };
@@ -86,7 +86,7 @@ fn with_status(status: u16, message: String) -> Fault {
         500..=599 => (Kind::Engine, Source::Engine),
         _ => return Fault::broken(&format!("status {status} where an answer was expected")),
     };
-    Fault { kind, source, status, message, retry_after: None }
+    Fault::new(kind, source, status, message)
 }
 
 /// A `code` that is a status, as a number or in digits.

@@ -55,7 +55,9 @@ impl Stream {
     /// Reads a whole completion, which an engine sent although a stream was asked for, and ends the stream.
     pub(crate) fn whole(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
         let Self { tape, machine, .. } = self;
-        let result = machine.payload(body, false, tape, out).and_then(|()| machine.close(None, out));
+        let result = machine
+            .payload(body, false, tape, out)
+            .and_then(|()| if machine.heard { machine.stop(out) } else { Err(Fault::broken("it is not JSON")) });
         result.map_err(|fault| machine.fail(fault, out))
     }
 

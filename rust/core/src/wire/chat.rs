@@ -105,7 +105,7 @@ pub(crate) struct Choice<'t> {
     /// Whether the delta is a whole `message`.
     pub(crate) whole: bool,
     pub(crate) finish: Option<Text<'t>>,
-    /// The stop string that matched: vLLM's `stop_reason`, that of `SGLang` `matched_stop`. Token ids do not count.
+    /// The stop string that matched: vLLM's `stop_reason`, SGLang's `matched_stop`. Token ids do not count.
     pub(crate) stop: Option<Text<'t>>,
 }
 

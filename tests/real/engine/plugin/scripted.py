@@ -5,6 +5,9 @@ with exactly that text; ``delay`` is seconds a token. The last such mark counts.
 any dialect, proxy or agent, as part of the conversation.
 """
 
+# mypy: ignore-errors
+# Runs inside vLLM: neither it nor torch is there where the tests are checked.
+
 import base64
 import functools
 import json
@@ -14,6 +17,8 @@ from collections.abc import Callable
 
 import torch
 from transformers import AutoTokenizer
+from vllm.config import VllmConfig
+from vllm.sampling_params import SamplingParams
 from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
 
 MARK = re.compile(r"say:([A-Za-z0-9_=-]+):yas")
@@ -22,14 +27,14 @@ Step = Callable[[list[int], list[int], torch.Tensor], torch.Tensor]
 
 
 class Scripted(AdapterLogitsProcessor):
-    def __init__(self, vllm_config, device, is_pin_memory):
+    def __init__(self, vllm_config: VllmConfig, device: torch.device, is_pin_memory: bool) -> None:
         super().__init__(vllm_config, device, is_pin_memory)
         self._tokenizer = AutoTokenizer.from_pretrained(vllm_config.model_config.tokenizer)
 
     def is_argmax_invariant(self) -> bool:
         return False
 
-    def new_req_logits_processor(self, params) -> Step:
+    def new_req_logits_processor(self, params: SamplingParams) -> Step:
         return functools.partial(self._step, [])
 
     def _step(self, script: list, prompt: list[int], output: list[int], logits: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,121 @@
+"""The end of the process: SIGTERM lets running answers finish, and ends those that take too long properly."""
+
+import json
+import os
+import signal
+import time
+
+import pytest
+
+from .conftest import StartSidecar
+from .engine import (
+    END,
+    HALF,
+    REST,
+    Answer,
+    Gate,
+    Peer,
+    Received,
+    ScriptedEngine,
+    answers,
+    chunked,
+    prefills,
+    says,
+    stream_head,
+)
+from .sidecar import CHAT, MESSAGES, Sidecar, ask, read_to_end
+
+
+def slow_stream(gate: Gate) -> Answer:
+    def answer(peer: Peer, _: Received) -> None:
+        peer.send(stream_head() + chunked(HALF))
+        gate.wait()
+        peer.send(chunked(REST) + END)
+
+    return answer
+
+
+def test_running_streams_may_finish(start_sidecar: StartSidecar, engine: ScriptedEngine) -> None:
+    gate = Gate()
+    engine.answer = slow_stream(gate)
+    sidecar = start_sidecar(engine.url, DRAIN_SECONDS="20")
+    with sidecar.open("POST", MESSAGES, ask()) as request:
+        request.read_until(b"half ")
+        sidecar.process.send_signal(signal.SIGTERM)
+        time.sleep(1)
+        assert sidecar.process.poll() is None
+        with pytest.raises(OSError, match=r".*"):
+            sidecar.request("GET", "/health/live")
+        gate.open()
+        rest = request.whole()
+        assert [name for name, _ in rest.events()][-1] == "message_stop"
+    began = time.monotonic()
+    assert sidecar.process.wait(15) == 0
+    assert time.monotonic() - began < 10
+    sidecar.wait_for_record(outcome="ok")
+
+
+@pytest.mark.parametrize("path", [MESSAGES, CHAT])
+def test_streams_beyond_the_drain_get_an_error_event(
+    start_sidecar: StartSidecar, engine: ScriptedEngine, path: str
+) -> None:
+    gate = Gate()
+    engine.answer = slow_stream(gate)
+    sidecar = start_sidecar(engine.url, DRAIN_SECONDS="1")
+    with sidecar.open("POST", path, ask()) as request:
+        request.read_until(b"half ")
+        began = time.monotonic()
+        sidecar.process.send_signal(signal.SIGTERM)
+        rest = request.whole()  # http.client fails on a bare cut
+        took = time.monotonic() - began
+    gate.open()
+    assert 0.9 < took < 5
+    events = [data for _, data in rest.events()]
+    assert "error" in events[-1]
+    assert sum("error" in data for data in events) == 1
+    assert b"message_stop" not in rest.body
+    assert b"[DONE]" not in rest.body
+    sidecar.process.wait(10)
+    sidecar.wait_for_record(outcome="sidecar-error")
+
+
+def test_a_request_that_waits_at_the_end_gets_an_error(
+    start_sidecar: StartSidecar, engine: ScriptedEngine
+) -> None:
+    engine.answer = prefills
+    sidecar = start_sidecar(engine.url, DRAIN_SECONDS="1")
+    with sidecar.open("POST", MESSAGES, ask()) as request:
+        peer = engine.peers[engine.wait_for(1)[0].connection]
+        sidecar.process.send_signal(signal.SIGTERM)
+        answer = request.whole()
+    assert (answer.status, answer.json()["error"]["type"]) == (503, "overloaded_error")
+    assert int(answer.headers["retry-after"]) <= 50
+    peer.wait_until_closed()
+    sidecar.process.wait(10)
+
+
+def test_a_quiet_sidecar_ends_at_once(start_sidecar: StartSidecar, engine: ScriptedEngine) -> None:
+    sidecar = start_sidecar(engine.url, DRAIN_SECONDS="20")
+    with sidecar.connect():  # an idle client keeps nothing
+        began = time.monotonic()
+        assert sidecar.stop() == 0
+        assert time.monotonic() - began < 5
+
+
+def test_sigint_ends_it_too(start_sidecar: StartSidecar, engine: ScriptedEngine) -> None:
+    sidecar = start_sidecar(engine.url)
+    os.kill(sidecar.process.pid, signal.SIGINT)
+    assert sidecar.process.wait(10) == 0
+
+
+def test_what_comes_on_a_kept_connection(sidecar: Sidecar, engine: ScriptedEngine) -> None:
+    """Errors, streams and answers one after the other on one client connection."""
+    with sidecar.connect() as connection:
+        for answer, status in ((says("hi"), b"200"), (answers(429, {"error": {"message": "x"}}), b"429")):
+            engine.answer = answer
+            body = json.dumps(ask(stream=False)).encode()
+            head = b"POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+            connection.sendall(head + body)
+            assert connection.recv(65536).startswith(b"HTTP/1.1 " + status)
+        connection.sendall(b"GET /health/live HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        assert read_to_end(connection).startswith(b"HTTP/1.1 200")
