@@ -147,7 +147,7 @@ def test_a_fresh_connection_that_breaks_is_not_tried_again(
         answer = sidecar.post(path, ask())
         assert answer.status == 502
         assert len(engine.requests) == 1
-        assert engine.peers[engine.requests[0].connection].requests == 1, "it was no fresh connection"
+        assert engine.peers[engine.wait_for(1)[0].connection].requests == 1, "it was no fresh connection"
         assert sidecar.record(answer)["retried"] is False
 
 

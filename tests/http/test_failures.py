@@ -306,3 +306,16 @@ def test_what_is_no_request_is_told_here(sidecar: Sidecar, engine: ScriptedEngin
     assert said in answer.json()["error"]["message"]
     assert not engine.requests
     assert sidecar.record(answer)["outcome"] == "client-error"
+
+
+@pytest.mark.parametrize("headers", [{}, {"anthropic-version": "2023-06-01"}])
+@pytest.mark.parametrize(
+    ("path", "message_dialect"), [("/v1/messages/batches", True), ("/v1/embeddings", False)]
+)
+def test_failures_of_other_paths_are_told_in_the_callers_dialect(
+    sidecar: Sidecar, engine: ScriptedEngine, path: str, message_dialect: bool, headers: dict[str, str]
+) -> None:
+    engine.answer = lambda peer, _: peer.close()
+    answer = sidecar.post(path, ask(), headers)
+    assert answer.status == 502
+    assert answer.json().get("type") == ("error" if message_dialect or headers else None)

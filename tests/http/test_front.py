@@ -160,6 +160,8 @@ def test_a_doubled_base_url_is_told(
         ("GET", CHAT, "POST"),
         ("DELETE", "/v1/completions", "POST"),
         ("POST", "/v1/models", "GET, HEAD"),
+        ("POST", "/health", "GET, HEAD"),
+        ("DELETE", "/metrics", "GET, HEAD"),
     ],
 )
 def test_a_wrong_method(

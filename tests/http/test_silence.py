@@ -211,7 +211,7 @@ def test_a_silence_beyond_the_limit_is_an_error_event(
     assert "IDLE_SECONDS" in events[-1][1]["error"]["message"]
     if path == MESSAGES:
         assert (events[-1][0], events[-1][1]["error"]["type"]) == ("error", "timeout_error")
-    engine.peers[engine.requests[0].connection].wait_until_closed()
+    engine.peers[engine.wait_for(1)[0].connection].wait_until_closed()
 
 
 @pytest.mark.parametrize("path", [MESSAGES, CHAT, "/v1/embeddings"])
@@ -223,7 +223,7 @@ def test_an_answer_beyond_the_limit_is_a_504(
     assert answer.status == 504
     assert "ANSWER_SECONDS" in answer.json()["error"]["message"]
     assert answer.json().get("type") == ("error" if path == MESSAGES else None)
-    engine.peers[engine.requests[0].connection].wait_until_closed()
+    engine.peers[engine.wait_for(1)[0].connection].wait_until_closed()
 
 
 def test_an_answer_that_trickles_is_bounded_as_a_whole(
