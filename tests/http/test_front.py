@@ -168,7 +168,8 @@ def test_a_wrong_method(
     sidecar: Sidecar, engine: ScriptedEngine, method: str, path: str, allowed: str
 ) -> None:
     answer = sidecar.request(method, path)
-    assert (answer.status, answer.headers["allow"]) == (405, allowed)
+    assert answer.status == 405
+    assert set(answer.headers["allow"].split(", ")) == set(allowed.split(", "))
     assert answer.json().get("type") == ("error" if "messages" in path else None)
     assert error_type(answer.json()) == "invalid_request_error"
     assert not engine.requests
