@@ -50,7 +50,11 @@ class Sidecar:
         """Keeps this exchange's bytes in Rust until release(): its client does not read."""
     def release(self, token: int) -> None: ...
     def update(
-        self, *, engine: str | None = None, models: Sequence[str] | None = None, late_system: str | None = None
+        self,
+        *,
+        engine: str | None = None,
+        models: Sequence[str] | None = None,
+        late_system: str | None = None,
     ) -> None:
         """What was learnt of the engine; exchanges opened from now on see it."""
     def stats(self) -> dict[str, int]: ...

@@ -8,9 +8,12 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
-from starlette.routing import BaseRoute, Route, Router
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, Router, request_response
+from starlette.types import ASGIApp
 
 from foreword import __version__
 from foreword._core import Sidecar
@@ -67,11 +70,21 @@ def create() -> Router:
 
     control = Control(engine, Metrics(stats, engine), streams=lambda: len(port))
     return Router(
-        [*control.routes(), *hot_routes(gateway)],
+        [*control_routes(control), *hot_routes(gateway)],
         redirect_slashes=False,
         default=not_found,
         lifespan=lifespan,
     )
+
+
+def control_routes(control: Control) -> list[BaseRoute]:
+    """The routes that Foreword answers itself."""
+
+    def route(path: str, answer: Callable[[Request], Awaitable[Response]]) -> Route:
+        endpoint = request_response(answer)
+        return Route(path, ByMethod({"GET": endpoint, "HEAD": endpoint}, "openai"))
+
+    return [route(path, answer) for path, answer in control.endpoints().items()]
 
 
 def hot_routes(gateway: Gateway) -> list[BaseRoute]:
@@ -110,7 +123,7 @@ def hot_routes(gateway: Gateway) -> list[BaseRoute]:
 class ByMethod:
     """One path's endpoints; another method gets 405 in the path's dialect."""
 
-    def __init__(self, endpoints: Mapping[str, Endpoint], dialect: str) -> None:
+    def __init__(self, endpoints: Mapping[str, ASGIApp], dialect: str) -> None:
         self._endpoints = endpoints
         self._dialect = dialect
         self._allow = ", ".join(sorted(endpoints))

@@ -1,12 +1,11 @@
 """The control endpoints: health, metrics, and the answers to what clients ask before they begin."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from foreword import __version__
 from foreword.engines import EngineState
@@ -29,16 +28,16 @@ class Control:
         self._clock = clock
         self._started = clock()
 
-    def routes(self) -> list[Route]:
-        """The routes for the application's router."""
-        return [
-            Route("/", self.hello, methods=["GET"]),
-            Route("/api/hello", self.hello, methods=["GET"]),
-            Route("/health", self.health, methods=["GET"]),
-            Route("/health/live", self.live, methods=["GET"]),
-            Route("/health/ready", self.ready, methods=["GET"]),
-            Route("/metrics", self.metrics, methods=["GET"]),
-        ]
+    def endpoints(self) -> Mapping[str, Callable[[Request], Awaitable[Response]]]:
+        """What answers GET and HEAD, by path."""
+        return {
+            "/": self.hello,
+            "/api/hello": self.hello,
+            "/health": self.health,
+            "/health/live": self.live,
+            "/health/ready": self.ready,
+            "/metrics": self.metrics,
+        }
 
     async def hello(self, _: Request) -> Response:
         """Claude Code asks HEAD / and HEAD /api/hello at its start."""

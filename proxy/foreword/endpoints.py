@@ -31,7 +31,13 @@ class Gateway:
     """Everything an endpoint needs: the core, its port, who may pass, and the bounds of a body."""
 
     def __init__(
-        self, sidecar: Sidecar, port: Port, authorizer: Authorizer, *, max_body_bytes: int, body_seconds: float
+        self,
+        sidecar: Sidecar,
+        port: Port,
+        authorizer: Authorizer,
+        *,
+        max_body_bytes: int,
+        body_seconds: float,
     ) -> None:
         self.sidecar = sidecar
         self.port = port
@@ -85,7 +91,13 @@ class Endpoint:
         loop = asyncio.get_running_loop()
         delivery = AsgiDelivery(gateway.sidecar, send, gateway.port.on_record, loop)
         token = delivery.token = gateway.sidecar.open(
-            self._route, scope["method"], target(scope), scope["headers"], body, request_id, authorized.upstream
+            self._route,
+            scope["method"],
+            target(scope),
+            scope["headers"],
+            body,
+            request_id,
+            authorized.upstream,
         )
         gateway.port.attach(token, delivery)
         # After the body, receive() returns when the client leaves, and then only.

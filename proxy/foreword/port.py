@@ -72,7 +72,11 @@ class AsgiDelivery:
     __slots__ = ("_loop", "_on_record", "_send", "_sidecar", "_task", "_waiting", "done", "token")
 
     def __init__(
-        self, sidecar: Sidecar, send: Send, on_record: Callable[[bytes], None], loop: asyncio.AbstractEventLoop
+        self,
+        sidecar: Sidecar,
+        send: Send,
+        on_record: Callable[[bytes], None],
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._sidecar = sidecar
         self._send = send

@@ -234,7 +234,7 @@ def test_any_cut_gives_the_same_bytes(
 
 
 def test_large_bodies_do_not_hold_up_streams(sidecar: Sidecar, engine: ScriptedEngine) -> None:
-    """Ten bodies of 5 MB come while a stream runs: none of its events waits for long."""
+    """Thirty bodies of 5 MB come while a stream runs: none of its events waits for long."""
     large = post("/v1/embeddings", b'{"x":"%b"}' % (b"a" * 5_000_000))
     done = threading.Event()
 
@@ -259,7 +259,7 @@ def test_large_bodies_do_not_hold_up_streams(sidecar: Sidecar, engine: ScriptedE
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    for _ in range(5):
+    for _ in range(15):
         crowd(sidecar.port, [large, large])
     done.set()
     watcher.join(20)

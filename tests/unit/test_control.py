@@ -8,6 +8,7 @@ import pytest
 from starlette.routing import Router
 
 from foreword import __version__
+from foreword.app import control_routes
 from foreword.control import Control
 from foreword.engines import EngineState
 from foreword.metrics import Metrics
@@ -20,7 +21,7 @@ class Sidecar:
         self.now = 1000.0
         self.engine = EngineState(kind="auto", clock=lambda: self.now)
         control = Control(self.engine, Metrics(dict, self.engine), streams=lambda: 3, clock=lambda: self.now)
-        self._app = Router(control.routes())
+        self._app = Router(control_routes(control))
 
     def ask(self, path: str, method: str = "GET") -> httpx.Response:
         async def asking() -> httpx.Response:

@@ -168,7 +168,7 @@ def _command() -> list[str]:
         "--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--reasoning-parser", "qwen3",
         "--logits-processors", "scripted:Scripted",
         # A model that talks noise would fill every place where a grammar allows white space with it.
-        "--structured-outputs-config.disable_any_whitespace", "true",
+        "--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}',
     ]  # fmt: skip
 
 

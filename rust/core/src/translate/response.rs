@@ -44,10 +44,20 @@ pub(crate) fn message(body: &[u8], ask: &Ask, summary: &mut Summary) -> Result<V
 }
 
 fn complete(body: &[u8], turn: &mut Turn<Items>, content: &mut Vec<u8>) -> Result<(), Fault> {
+    let mut tape = Tape::new();
+    let chunk = completion(body, &mut tape)?;
+    turn.note_usage(&chunk);
+    turn.read(&chunk, content)
+}
+
+/// A whole completion, read as the one chunk that it amounts to.
+///
+/// # Errors
+/// The body is empty, is no completion, or tells of a failure.
+pub(super) fn completion<'t>(body: &'t [u8], tape: &'t mut Tape) -> Result<Chunk<'t>, Fault> {
     if body.trim_ascii().is_empty() {
         return Err(Fault::empty());
     }
-    let mut tape = Tape::new();
     let Ok(root) = tape.scan(body) else { return Err(Fault::broken("it is not JSON")) };
     let chunk = Chunk::read(root);
     if let Some(fault) = chunk_fault(&chunk, false, root) {
@@ -56,8 +66,7 @@ fn complete(body: &[u8], turn: &mut Turn<Items>, content: &mut Vec<u8>) -> Resul
     if chunk.first_choice().all(|choice| choice.delta.is_none()) {
         return Err(Fault::broken("it has no message"));
     }
-    turn.note_usage(&chunk);
-    turn.read(&chunk, content)
+    Ok(chunk)
 }
 
 /// Whether the body is a stream of events.

@@ -5,7 +5,7 @@ use memchr::memchr;
 use super::events::Events;
 use super::frame::Frame;
 use super::turn::{Stop, Turn, chunk_fault};
-use super::{ids, write_str};
+use super::{ids, response, write_str};
 use crate::answer::{Ask, Summary};
 use crate::error::{Dialect, Fault};
 use crate::json::{Kind, SyntaxError, Tape, Value};
@@ -55,9 +55,10 @@ impl Stream {
     /// Reads a whole completion, which an engine sent although a stream was asked for, and ends the stream.
     pub(crate) fn whole(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
         let Self { tape, machine, .. } = self;
-        let result = machine
-            .payload(body, false, tape, out)
-            .and_then(|()| if machine.heard { machine.stop(out) } else { Err(Fault::broken("it is not JSON")) });
+        let result = response::completion(body, tape)
+            .map(|_| ())
+            .and_then(|()| machine.payload(body, false, tape, out))
+            .and_then(|()| machine.stop(out));
         result.map_err(|fault| machine.fail(fault, out))
     }
 
