@@ -6,8 +6,8 @@
 //! turns what the engine sends back into what the client reads.
 
 pub mod answer;
-pub mod engine;
 pub mod encoding;
+pub mod engine;
 pub mod error;
 pub mod json;
 pub mod normalize;
