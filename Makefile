@@ -65,8 +65,8 @@ test: build $(VENV)/.dev ## all tests, Rust and Python; fails when more is skipp
 lint: check-tools $(VENV)/.dev ## formatters in check mode, clippy, ruff, mypy
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff check . .ci/skips
+	$(BIN)/ruff format --check . .ci/skips
 	$(BIN)/mypy
 
 format: check-tools $(VENV)/.dev ## writes what `make lint` would ask for, as far as tools can

@@ -36,14 +36,19 @@ async def collect(scope: Scope, receive: Receive, limit: int, seconds: float) ->
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(seconds) as clock:
+            coming = receive()
             while True:
-                message = await receive()
+                message = await coming
                 if message["type"] == "http.disconnect":
                     raise ClientLeft
+                more = message.get("more_body", False)
+                if more:
+                    # granian reads on while this chunk is copied.
+                    coming = receive()
                 chunk = message.get("body", b"")
                 if chunk and body.push(chunk) > limit:
                     raise _too_large(limit)
-                if not message.get("more_body", False):
+                if not more:
                     return body
                 clock.reschedule(loop.time() + seconds)
     except TimeoutError:

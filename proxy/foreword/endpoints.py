@@ -151,3 +151,7 @@ class _WholeDelivery:
         self._body += data
         if record is not None and not self.answer.done():
             self.answer.set_result(Answer(self._head[0], self._head[1], bytes(self._body)))
+
+    def give_up(self) -> None:
+        if not self.answer.done():
+            self.answer.set_result(Answer(502, [], b""))

@@ -24,6 +24,9 @@ class Delivery(Protocol):
 
     def take(self, head: Head | None, data: bytes, record: bytes | None) -> None: ...
 
+    def give_up(self) -> None:
+        """The exchange is over, and ``take`` failed: whoever waits must not wait on."""
+
 
 class Port:
     """Watches the sidecar's descriptor and hands out what is ready."""
@@ -64,6 +67,8 @@ class Port:
             except Exception:
                 _log.exception("a delivery failed")
                 self._sidecar.cancel(token)
+                if record is not None:
+                    delivery.give_up()
 
 
 class AsgiDelivery:
@@ -97,6 +102,9 @@ class AsgiDelivery:
                 self._finish()
         elif data:
             self._put({"type": "http.response.body", "body": data, "more_body": True})
+
+    def give_up(self) -> None:
+        self._finish()
 
     def _put(self, message: Message) -> None:
         if self._task is not None:

@@ -38,13 +38,16 @@ pub(crate) fn upstream_headers(opening: &Opening, translated: bool) -> HeaderMap
 /// What of the engine's headers goes to the client.
 pub(crate) fn relayed_headers(sent: &HeaderMap) -> Vec<(Bytes, Bytes)> {
     let named = sent.get("connection").and_then(|value| value.to_str().ok()).unwrap_or_default().to_ascii_lowercase();
-    let kept = sent
-        .iter()
-        .filter(|(name, _)| !hop_by_hop(name.as_str(), &named) && !matches!(name.as_str(), "date" | "server"));
+    let kept = sent.iter().filter(|(name, _)| !hop_by_hop(name.as_str(), &named) && !made_here(name.as_str()));
     kept.map(|(name, value)| {
         (Bytes::copy_from_slice(name.as_str().as_bytes()), Bytes::copy_from_slice(value.as_bytes()))
     })
     .collect()
+}
+
+/// Headers that the sidecar and its server make themselves.
+fn made_here(name: &str) -> bool {
+    matches!(name, "date" | "server" | "request-id" | "x-foreword")
 }
 
 /// Adds a header of Foreword's own.

@@ -55,6 +55,7 @@ pub(crate) async fn run(shared: Arc<Shared>, opening: Opening, outbox: Arc<Outbo
         dialect,
         relayed: true,
         head_sent: false,
+        stream_status: 200,
         over: false,
         retry_advice: Vec::new(),
         out: Vec::new(),
@@ -122,6 +123,8 @@ struct Exchange<'a> {
     /// Whether the answer keeps the engine's dialect, and with it the engine's headers.
     relayed: bool,
     head_sent: bool,
+    /// Status of a stream's head.
+    stream_status: u16,
     /// Whether the reader has had its last word; a fault that it found itself it has told.
     over: bool,
     /// Headers of a refusal that say whether and when to try again.
@@ -238,12 +241,14 @@ impl Exchange<'_> {
         self.reader = Some(reader);
         let relayed = self.relayed;
         let encoded = head.headers.get("content-encoding").is_some_and(|coding| coding != "identity");
-        if streamed && !encoded && self.record.stream {
+        let status = head.status.as_u16();
+        // On a relayed route the engine alone knows what streams.
+        if streamed && !encoded && (self.record.stream || relayed) {
+            self.stream_status = status;
             let sent = relayed.then_some(&head.headers);
             return self.stream(sent, body, lease).await;
         }
         let whole = self.collect(body, lease).await?;
-        let status = head.status.as_u16();
         if relayed && (encoded || self.record.route == Route::Other) {
             // Not ours to read: bytes and content-encoding stay together as they came.
             return self.pass(status, &head.headers, whole).await;
@@ -350,7 +355,7 @@ impl Exchange<'_> {
         if !headers.iter().any(|(name, _)| name == "x-accel-buffering") {
             put(&mut headers, "x-accel-buffering", "no");
         }
-        self.send_head(200, headers);
+        self.send_head(self.stream_status, headers);
     }
 
     async fn collect(&mut self, body: Incoming, lease: Lease) -> Result<Bytes, Fault> {
@@ -425,6 +430,9 @@ impl Exchange<'_> {
     }
 
     async fn whole(&mut self, status: u16, headers: Vec<(Bytes, Bytes)>, body: Bytes) -> Result<(), Fault> {
+        if self.head_sent {
+            return Err(Fault::broken("it is no stream, and a stream has begun"));
+        }
         self.send_head(status, headers);
         self.record.first_byte();
         self.record.answer_bytes += body.len();

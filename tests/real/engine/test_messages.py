@@ -98,7 +98,8 @@ def test_two_tool_calls(sidecar: Sidecar, *, stream: bool) -> None:
 def test_a_forced_tool(sidecar: Sidecar, choice: Json) -> None:
     """The engine's grammar makes even a model that talks noise call the tool."""
     schema = {"type": "object", "properties": {"really": {"enum": ["yes"]}}, "required": ["really"]}
-    tool = {"name": "read", "input_schema": {**schema, "additionalProperties": False}}
+    # Without `strict` vLLM's grammar lets any JSON value stand for the arguments.
+    tool = {"name": "read", "strict": True, "input_schema": {**schema, "additionalProperties": False}}
     body = _body("Go.", tools=[tool], tool_choice=choice, thinking={"type": "disabled"})
     blocks, message = _content(sidecar.post("/v1/messages", body))
     assert [(block["name"], block["input"]) for block in blocks if block["type"] == "tool_use"] == [
