@@ -57,6 +57,7 @@ def create() -> Router:
         loop = asyncio.get_running_loop()
         port.start(loop)
         close_after_drain(loop, sidecar, settings.drain_seconds)
+        stop_without(os.getppid(), loop)
         watching = loop.create_task(watch.run())
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         logger.info("foreword %s at http://%s:%d for %s", __version__, host, settings.port, settings.upstream)
@@ -188,3 +189,13 @@ def close_after_drain(loop: asyncio.AbstractEventLoop, sidecar: Sidecar, seconds
         signal.raise_signal(signal.SIGINT)
 
     loop.add_signal_handler(signal.SIGTERM, drain)
+
+
+def stop_without(parent: int, loop: asyncio.AbstractEventLoop) -> None:
+    """Stops this worker, as by SIGTERM, once the process that started it is gone: nobody else would, and its port would
+    stay taken."""
+    if os.getppid() == parent:
+        loop.call_later(1.0, stop_without, parent, loop)
+    else:
+        logger.warning("the main process is gone; stopping")
+        signal.raise_signal(signal.SIGTERM)

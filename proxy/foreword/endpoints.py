@@ -87,6 +87,8 @@ class Endpoint:
             await self._refuse(send, request_id, refused.kind, refused.detail)
             return
         except ClientLeft:
+            # A client that is there all the same has broken off its body, as by a bad chunk.
+            await self._refuse(send, request_id, "invalid", "the request body broke off")
             return
         loop = asyncio.get_running_loop()
         delivery = AsgiDelivery(gateway.sidecar, send, gateway.port.on_record, loop)

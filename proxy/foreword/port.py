@@ -59,9 +59,11 @@ class Port:
     def _drain(self) -> None:
         deliveries = self._deliveries
         for token, head, data, record in self._sidecar.drain():
-            delivery = deliveries[token]
-            if record is not None:
-                del deliveries[token]
+            delivery = deliveries.get(token) if record is None else deliveries.pop(token, None)
+            if delivery is None:
+                _log.error("nobody waits for exchange %d", token)
+                self._sidecar.cancel(token)
+                continue
             try:
                 delivery.take(head, data, record)
             except Exception:
@@ -74,7 +76,7 @@ class Port:
 class AsgiDelivery:
     """Sends an exchange's answer to its client as it comes."""
 
-    __slots__ = ("_loop", "_on_record", "_send", "_sidecar", "_task", "_waiting", "done", "token")
+    __slots__ = ("_loop", "_on_record", "_send", "_sidecar", "_started", "_task", "_waiting", "done", "token")
 
     def __init__(
         self,
@@ -87,6 +89,7 @@ class AsgiDelivery:
         self._send = send
         self._on_record = on_record
         self._loop = loop
+        self._started = False
         self._waiting: list[Message] = []
         self._task: asyncio.Task[None] | None = None
         self.token = 0
@@ -94,9 +97,13 @@ class AsgiDelivery:
 
     def take(self, head: Head | None, data: bytes, record: bytes | None) -> None:
         if head is not None:
+            self._started = True
             self._put({"type": "http.response.start", "status": head[0], "headers": head[1]})
         if record is not None:
             self._on_record(record)
+            if not self._started:  # the client left before there was an answer
+                self._finish()
+                return
             self._put({"type": "http.response.body", "body": data, "more_body": False})
             if self._task is None:
                 self._finish()
@@ -129,6 +136,8 @@ class AsgiDelivery:
         except Exception:
             _log.exception("a send failed")
             self._sidecar.cancel(self.token)
+            last = last or any(message.get("more_body") is False for message in self._waiting)
+            self._waiting.clear()
         self._task = None
         if last:
             self._finish()

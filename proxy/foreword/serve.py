@@ -22,6 +22,7 @@ FAREWELL_SECONDS = 3
 
 def serve(settings: Settings) -> int:
     """Serves until SIGTERM or SIGINT. The settings are read again, from the same environment, in the worker."""
+    open_standard_streams()
     if (trouble := listening_trouble(settings.host, settings.port)) is not None:
         sys.stderr.write(f"foreword: cannot listen on {settings.host}:{settings.port}: {trouble}\n")
         return 1
@@ -46,6 +47,17 @@ def serve(settings: Settings) -> int:
     )
     server.serve()
     return 0
+
+
+def open_standard_streams() -> None:
+    """Opens what the caller closed (``2>&-``) to nowhere, in this process and its worker: a descriptor of a connection
+    must never be taken for stderr."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number: this one
+            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w"))
 
 
 def listening_trouble(host: str, port: int) -> str | None:

@@ -119,3 +119,18 @@ def test_what_comes_on_a_kept_connection(sidecar: Sidecar, engine: ScriptedEngin
             assert connection.recv(65536).startswith(b"HTTP/1.1 " + status)
         connection.sendall(b"GET /health/live HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
         assert read_to_end(connection).startswith(b"HTTP/1.1 200")
+
+
+def test_a_worker_without_its_main_process_stops(start_sidecar: StartSidecar, engine: ScriptedEngine) -> None:
+    """Else it would hold the port, and no new sidecar could start."""
+    sidecar = start_sidecar(engine.url)
+    sidecar.process.kill()
+    sidecar.process.wait()
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            sidecar.request("GET", "/health/live")
+        except OSError:
+            return
+        time.sleep(0.1)
+    pytest.fail("the worker still serves")

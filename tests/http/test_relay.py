@@ -297,3 +297,22 @@ def test_the_events_that_end_a_broken_stream(sidecar: Sidecar, engine: ScriptedE
     assert set(events[1]["error"]) >= {"message", "type", "code"}
     assert len(events) == 2
     assert sidecar.record(answer_)["outcome"] == "engine-error"
+
+
+def test_headers_that_foreword_makes_are_its_own(sidecar: Sidecar, engine: ScriptedEngine) -> None:
+    engine.answer = lambda peer, _: peer.send(
+        respond(200, {"object": "list"}, [("request-id", "theirs"), ("x-foreword", "theirs")])
+    )
+    with sidecar.open("POST", CHAT, ask(False)) as request:
+        head = request.response.getheaders()
+    named = [(name, value) for name, value in head if name.lower() in ("request-id", "x-foreword")]
+    assert len(named) == 2
+    assert "theirs" not in dict(named).values()
+
+
+def test_a_body_that_breaks_in_its_chunks(sidecar: Sidecar) -> None:
+    answer = sidecar.raw(
+        b"POST /v1/messages HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n"
+    )
+    assert b" 400 " in answer.split(b"\r\n")[0]
+    assert b"invalid_request_error" in answer

@@ -27,7 +27,7 @@ from .engine import (
     says,
     stream_head,
 )
-from .sidecar import CHAT, MESSAGES, ask
+from .sidecar import CHAT, MESSAGES, Sidecar, ask
 
 SLOW = {"PING_SECONDS": "0.3", "EARLY_HEAD_SECONDS": "1"}
 
@@ -283,3 +283,31 @@ def test_a_body_at_the_limit_passes(sidecar_with: StartSidecar, engine: Scripted
     assert sidecar.post(CHAT, body).status == 200
     assert engine.requests[0].body == body
     assert sidecar.post(CHAT, body + b" ").status == 413
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/responses"])
+def test_an_early_head_then_no_stream(path: str, sidecar_with: StartSidecar, engine: ScriptedEngine) -> None:
+    """The head cannot be taken back: what is no stream ends this one with an error, and nobody waits for ever."""
+    gate = Gate()
+    engine.answer = late(gate, answers(200, {"object": "response", "choices": []}))
+    with sidecar_with(**SLOW).open("POST", path, ask()) as request:
+        assert request.response.status == 200
+        gate.open()
+        rest = request.whole()
+    assert b"error" in rest.body
+    assert b"[DONE]" not in rest.body
+
+
+def test_event_streams_of_any_route_stream(sidecar: Sidecar, engine: ScriptedEngine) -> None:
+    gate = Gate()
+
+    def answer(peer: Peer, _: Received) -> None:
+        peer.send(stream_head() + chunked(b"data: one\n\n"))
+        gate.wait()
+        peer.send(chunked(b"data: two\n\n") + END)
+
+    engine.answer = answer
+    with sidecar.open("POST", "/v1/audio/speech", {"input": "hi"}) as request:
+        assert request.read_until(b"one\n\n") == b"data: one\n\n"
+        gate.open()
+        assert request.whole().body == b"data: two\n\n"

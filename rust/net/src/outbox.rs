@@ -11,12 +11,17 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use bytes::BytesMut;
 use tokio::sync::Notify;
 
 use crate::exchange::Head;
 
 /// Bytes that may wait for a client before the engine is no longer read.
 pub const HIGH_WATER: usize = 256 * 1024;
+
+/// Bytes of one exchange that one drain hands over at most. A server keeps a few such pieces for a client that does
+/// not read; a paced stream never has so much ready.
+const PIECE: usize = 64 * 1024;
 
 /// The least time between two wake-ups of the reader.
 const PACE: Duration = Duration::from_millis(1);
@@ -27,7 +32,7 @@ pub struct Ready {
     /// Status and headers, once.
     pub head: Option<Head>,
     /// Body bytes since the last drain.
-    pub body: Vec<u8>,
+    pub body: BytesMut,
     /// The exchange record (one JSON object); with it the exchange is over.
     pub record: Option<Vec<u8>>,
 }
@@ -96,19 +101,29 @@ impl Outbox {
         }
     }
 
-    /// Hands what is ready to `take` and empties the outbox (its buffer is kept).
-    fn take<T>(&self, take: impl FnOnce(u64, &Ready) -> T) -> Option<T> {
+    /// Hands what is ready to `take` and empties the outbox (its buffer is kept). More than a [`PIECE`] takes more
+    /// than one drain, and the record comes with the last.
+    fn take<T>(self: &Arc<Self>, take: impl FnOnce(u64, &Ready) -> T) -> Option<T> {
         let mut state = locked(&self.state);
         state.listed = false;
         if state.held {
             return None;
         }
+        if state.ready.body.len() > PIECE {
+            let body = state.ready.body.split_to(PIECE);
+            let piece = Ready { head: state.ready.head.take(), body, record: None };
+            state.listed = true;
+            drop(state);
+            self.port.list(Arc::clone(self));
+            self.drained.notify_one();
+            return Some(take(self.token, &piece));
+        }
         let taken = take(self.token, &state.ready);
         state.ready.head = None;
         state.ready.record = None;
         // A flood's buffer goes back to the system; a paced stream's is used again.
-        if state.ready.body.capacity() > HIGH_WATER {
-            state.ready.body = Vec::new();
+        if state.ready.body.capacity() > PIECE {
+            state.ready.body = BytesMut::new();
         } else {
             state.ready.body.clear();
         }
@@ -193,7 +208,7 @@ mod tests {
     use super::*;
 
     fn bodies(port: &Port) -> Vec<(u64, Vec<u8>)> {
-        port.drain(|token, ready| (token, ready.body.clone()))
+        port.drain(|token, ready| (token, ready.body.to_vec()))
     }
 
     fn readable(port: &Port) -> bool {
@@ -238,6 +253,20 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn much_is_handed_over_in_pieces_and_the_record_comes_last() {
+        let port = Port::new().unwrap();
+        let outbox = Outbox::new(1, port.clone());
+        outbox.body(&vec![7; 3 * PIECE - 1]).await;
+        outbox.end(b"{}".to_vec());
+        let mut sizes = Vec::new();
+        for _ in 0..3 {
+            sizes.extend(port.drain(|_, ready| (ready.body.len(), ready.record.is_some())));
+        }
+        assert_eq!(sizes, [(PIECE, false), (PIECE, false), (PIECE - 1, true)]);
+        assert!(bodies(&port).is_empty());
+    }
+
+    #[tokio::test]
     async fn high_water_stops_the_producer() {
         let port = Port::new().unwrap();
         let outbox = Outbox::new(1, port.clone());
@@ -253,7 +282,7 @@ mod tests {
         while total < 10 * HIGH_WATER {
             tokio::task::yield_now().await;
             for (_, body) in bodies(&port) {
-                assert!(body.len() <= 2 * HIGH_WATER);
+                assert!(body.len() <= PIECE);
                 total += body.len();
             }
         }

@@ -96,16 +96,17 @@ def test_two_tool_calls(sidecar: Sidecar, *, stream: bool) -> None:
 @ON_BOTH
 @pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "read"}], ids=["any", "tool"])
 def test_a_forced_tool(sidecar: Sidecar, choice: Json) -> None:
-    """The engine's grammar makes even a model that talks noise call the tool."""
-    schema = {"type": "object", "properties": {"really": {"enum": ["yes"]}}, "required": ["really"]}
-    # Without `strict` vLLM's grammar lets any JSON value stand for the arguments.
-    tool = {"name": "read", "strict": True, "input_schema": {**schema, "additionalProperties": False}}
-    body = _body("Go.", tools=[tool], tool_choice=choice, thinking={"type": "disabled"})
-    blocks, message = _content(sidecar.post("/v1/messages", body))
-    assert [(block["name"], block["input"]) for block in blocks if block["type"] == "tool_use"] == [
-        ("read", {"really": "yes"})
-    ]
+    fields: Json = {"tools": [TOOL], "tool_choice": choice, "thinking": {"type": "disabled"}}
+    blocks, message = _content(sidecar.post("/v1/messages", _body(script(CALL), **fields)))
+    assert [block["input"] for block in blocks if block["type"] == "tool_use"] == [{"path": 'a "b".txt'}]
     assert message["stop_reason"] == "tool_use"
+
+    # Left to itself the model talks noise; the grammar leaves it nothing but the mark of a call, or its beginning.
+    noise = [
+        _content(sidecar.post("/v1/messages", _body("Go.", **fields) | {"max_tokens": 1})) for _ in range(3)
+    ]
+    assert all(message["stop_reason"] == "max_tokens" for _, message in noise)
+    assert all("<tool_call>".startswith("".join(block["text"] for block in blocks)) for blocks, _ in noise)
 
 
 @ON_BOTH
