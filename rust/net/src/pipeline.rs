@@ -135,27 +135,32 @@ struct Exchange<'a> {
 
 impl Exchange<'_> {
     async fn answer(&mut self, opening: Opening) -> Result<(), Fault> {
-        let profile = self.shared.profile();
-        let prepared = self.prepare(&opening, Arc::clone(&profile)).await?;
-        let (call, mut reader) = self.take_in(&opening, prepared)?;
-        let mut answer = self.send(&call, &mut reader).await?;
-        let status = answer.response.status().as_u16();
-        if (200..300).contains(&status) {
-            return self.read(answer, reader).await;
+        // The request is gone when this returns: a long answer must not keep megabytes of prompt.
+        let (answer, reader, refusal) = Box::pin(self.ask(opening)).await?;
+        match refusal {
+            None => self.read(answer, reader).await,
+            Some(refusal) => self.refuse(answer, refusal, reader).await,
         }
-        let mut refusal = self.refusal(&mut answer).await?;
-        if reader.refused_stream_options(status, &refusal.decoded) {
-            self.shared.learn(|profile| profile.stream_options = false);
+    }
+
+    /// Prepares and sends the request, and reads a refusal. An engine that refuses the `stream_options` which
+    /// Foreword added is asked once more, without.
+    async fn ask(&mut self, opening: Opening) -> Result<(Answer, Reader, Option<Refusal>), Fault> {
+        loop {
             let prepared = self.prepare(&opening, self.shared.profile()).await?;
-            let (call, again) = self.take_in(&opening, prepared)?;
-            reader = again;
-            answer = self.send(&call, &mut reader).await?;
-            if answer.response.status().is_success() {
-                return self.read(answer, reader).await;
+            let (call, mut reader) = self.take_in(&opening, prepared)?;
+            let mut answer = self.send(&call, &mut reader).await?;
+            let status = answer.response.status();
+            if status.is_success() {
+                return Ok((answer, reader, None));
             }
-            refusal = self.refusal(&mut answer).await?;
+            let refusal = self.refusal(&mut answer).await?;
+            // Prepared anew, the request has none that could be refused.
+            if !reader.refused_stream_options(status.as_u16(), &refusal.decoded) {
+                return Ok((answer, reader, Some(refusal)));
+            }
+            self.shared.learn(|profile| profile.stream_options = false);
         }
-        self.refuse(answer, refusal, reader).await
     }
 
     /// Decodes, scans, normalises and translates: on this thread if that is quick, else beside it.
