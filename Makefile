@@ -18,7 +18,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find rust/core rust
 # The crates with tests. foreword-py is an extension module, which only an interpreter can load: Python tests it.
 TESTED := --workspace --exclude foreword-py
 
-.PHONY: help build demo test lint format bench lock docs clean check-tools
+.PHONY: help build demo test test-real test-clients lint format bench lock docs clean check-tools
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,14 @@ format: check-tools $(VENV)/.dev ## writes what `make lint` would ask for, as fa
 	cargo fmt --all
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+test-real: build $(VENV)/.dev ## on a real vLLM on the CPU (installs about 6 GB into target/real)
+	$(BIN)/python -m tests.real.engine.install
+	$(BIN)/python -m pytest tests/real/engine
+
+test-clients: build $(VENV)/.dev ## with real agents from npm (Claude Code, opencode, Codex, Qwen Code, Reasonix), loopback only
+	$(BIN)/python -m tests.real.clients.install
+	$(BIN)/python -m tests.real.clients.isolated
 
 bench: check-tools ## the benches of the Rust core
 	cargo bench --locked -p foreword-core

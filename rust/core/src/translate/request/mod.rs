@@ -91,6 +91,6 @@ fn conversation<'a>(source: &Source<'a>, notes: &mut Notes) -> Result<(Writer<'a
         out.message(message, reasoning_field);
     }
     out.raw(if chat.messages.is_empty() { ",\"messages\":[]" } else { "]" });
-    tools.write(&mut out);
+    tools.write(source.profile.engine, &mut out);
     Ok((out, tools, chat.prefill))
 }

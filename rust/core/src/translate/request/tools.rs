@@ -13,6 +13,7 @@ use super::out::{Inside, Writer};
 use crate::error::Fault;
 use crate::json::{Kind, Text, Value};
 use crate::normalize::is_type;
+use crate::profile::Engine;
 use crate::request::{Notes, invalid};
 
 /// What the engine may call, and how.
@@ -145,7 +146,7 @@ fn references(root: Value<'_>) -> Vec<Value<'_>> {
 
 impl Tools<'_> {
     /// Writes `,"tools":[...]`, if there are any.
-    pub(super) fn write(&self, out: &mut Writer<'_>) {
+    pub(super) fn write(&self, engine: Engine, out: &mut Writer<'_>) {
         for (index, tool) in self.offered.iter().enumerate() {
             out.raw(if index == 0 { ",\"tools\":[" } else { "," });
             out.raw("{\"type\":\"function\",\"function\":{\"name\":");
@@ -159,6 +160,10 @@ impl Tools<'_> {
             match tool.get("input_schema").filter(|schema| schema.kind() == Kind::Object) {
                 Some(schema) => out.value(schema),
                 None => out.raw("{\"type\":\"object\",\"properties\":{}}"),
+            }
+            // vLLM holds a call to its schema only then (measured); others may refuse the field.
+            if engine == Engine::Vllm && tool.get("strict").and_then(Value::as_bool) == Some(true) {
+                out.raw(",\"strict\":true");
             }
             out.raw("}}");
         }
