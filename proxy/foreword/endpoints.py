@@ -81,6 +81,10 @@ class Endpoint:
         if authorized is None:
             await self._refuse(send, request_id, "unauthorized", "")
             return
+        if {".", ".."} & set(scope["path"].split("/")):
+            # An engine may resolve such a path to one that is not passed through.
+            await self._refuse(send, request_id, "not_found", scope["path"])
+            return
         try:
             body = await collect(scope, receive, gateway.max_body_bytes, gateway.body_seconds)
         except BodyRefused as refused:

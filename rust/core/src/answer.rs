@@ -141,7 +141,14 @@ impl Reader {
     /// The stream broke off: what can be said of it is in `out` if [`Reader::started`]. On OpenAI routes also an
     /// error that the engine told in the stream itself; the client has read that one already.
     pub fn end(&mut self, cut: Option<Fault>, out: &mut Vec<u8>) -> Result<(), Fault> {
-        on_machine!(&mut self.stream, machine => machine.end(cut, out), _any => cut.map_or(Ok(()), Err))
+        let dialect = self.dialect();
+        on_machine!(&mut self.stream, machine => machine.end(cut, out), any => {
+            let Some(fault) = cut else { return Ok(()) };
+            if *any {
+                out.extend_from_slice(&fault.event(dialect));
+            }
+            Err(fault)
+        })
     }
 
     /// Whether anything was written for the client yet (so the head has gone out with status 200).

@@ -12,7 +12,6 @@ use foreword_core::profile::Profile;
 use foreword_core::request::{self, Ids, Notes, Prepared, Request, Route};
 use http_body_util::{BodyExt, Limited};
 use hyper::Method;
-use hyper::body::Incoming;
 use hyper::header::HeaderMap;
 use tokio::sync::Notify;
 
@@ -22,13 +21,19 @@ use crate::headers::{media_type, put, relayed_headers, upstream_headers};
 use crate::outbox::Outbox;
 use crate::record::Record;
 use crate::silence::{Due, Silence};
-use crate::upstream::{Answer, Call, Failure, Lease};
+use crate::upstream::{Answer, AnswerBody, Call, Failure};
 
 /// Bodies up to this size are prepared on the network thread: handing over would cost more.
 const PREPARE_HERE: usize = 64 * 1024;
 
 /// The largest answer that is collected before it is passed on.
 const WHOLE_ANSWER: usize = 256 * 1024 * 1024;
+
+/// How long a stream may stay open behind its `finish_reason`: all but usage was said by then.
+const UNENDED: Duration = Duration::from_secs(30);
+
+/// How long the reason of a refusal may take, whose status is known.
+const REFUSAL: Duration = Duration::from_secs(10);
 
 /// How long a stated end may take to become the body's end, so that the connection can be used again.
 const TRAILER: Duration = Duration::from_millis(500);
@@ -150,9 +155,12 @@ impl Exchange<'_> {
             let prepared = self.prepare(&opening, self.shared.profile()).await?;
             let (call, mut reader) = self.take_in(&opening, prepared)?;
             let mut answer = self.send(&call, &mut reader).await?;
-            let status = answer.response.status();
+            let status = answer.head.status;
             if status.is_success() {
                 return Ok((answer, reader, None));
+            }
+            if !(300..600).contains(&status.as_u16()) {
+                return Err(Fault::broken(&format!("status {}", status.as_u16())));
             }
             let refusal = self.refusal(&mut answer).await?;
             // Prepared anew, the request has none that could be refused.
@@ -240,8 +248,7 @@ impl Exchange<'_> {
 
     /// Reads a successful answer.
     async fn read(&mut self, answer: Answer, reader: Reader) -> Result<(), Fault> {
-        let Answer { response, lease, .. } = answer;
-        let (head, body) = response.into_parts();
+        let Answer { head, body, .. } = answer;
         let streamed = media_type(&head.headers) == "text/event-stream";
         self.reader = Some(reader);
         let relayed = self.relayed;
@@ -251,12 +258,12 @@ impl Exchange<'_> {
         if streamed && !encoded && (self.record.stream || relayed) {
             self.stream_status = status;
             let sent = relayed.then_some(&head.headers);
-            return self.stream(sent, body, lease).await;
+            return self.stream(sent, body).await;
         }
-        let whole = self.collect(body, lease).await?;
+        let whole = self.collect(body).await?;
         if relayed && (encoded || self.record.route == Route::Other) {
             // Not ours to read: bytes and content-encoding stay together as they came.
-            return self.pass(status, &head.headers, whole).await;
+            return self.pass(status, &head.headers, &whole);
         }
         let whole = decoded(&head.headers, whole)?;
         let Some(reader) = &mut self.reader else { return Err(Fault::internal(NO_READER)) };
@@ -268,11 +275,29 @@ impl Exchange<'_> {
         }
         let whole = reader.whole(&whole)?;
         self.record.estimated = reader.estimated();
-        if relayed { self.pass(status, &head.headers, whole).await } else { self.reply(status, whole).await }
+        if relayed { self.pass(status, &head.headers, &whole) } else { self.reply(status, &whole) }
     }
 
     /// Reads a stream, event by event as it comes.
-    async fn stream(&mut self, sent: Option<&HeaderMap>, mut body: Incoming, lease: Lease) -> Result<(), Fault> {
+    async fn stream(&mut self, sent: Option<&HeaderMap>, mut body: AnswerBody) -> Result<(), Fault> {
+        let cut = self.events(sent, &mut body).await?;
+        let whole = cut.is_none();
+        let Some(reader) = &mut self.reader else { return Err(Fault::internal(NO_READER)) };
+        let outcome = reader.end(cut, &mut self.out);
+        self.over = true;
+        self.flush(sent).await;
+        outcome?;
+        if !self.head_sent {
+            self.start(sent);
+        }
+        if whole {
+            finish(body);
+        }
+        Ok(())
+    }
+
+    /// Passes on what comes until the engine states its end or its body ends; what broke it if it breaks.
+    async fn events(&mut self, sent: Option<&HeaderMap>, body: &mut AnswerBody) -> Result<Option<Fault>, Fault> {
         let limits = self.shared.limits;
         let mut silence = Silence::new(limits.idle, Some(limits.ping));
         loop {
@@ -284,6 +309,9 @@ impl Exchange<'_> {
                     if let Due::Limit = due {
                         return Err(Fault::timeout(IDLE, limits.idle.as_secs()));
                     }
+                    if reader.summary().finish.is_some() && silence.lasts() >= UNENDED {
+                        return Ok(None);
+                    }
                     let Some(mut reader) = self.reader.take() else { return Err(Fault::internal(NO_READER)) };
                     self.ping(&mut reader, sent).await;
                     self.reader = Some(reader);
@@ -291,39 +319,26 @@ impl Exchange<'_> {
                     continue;
                 }
             };
-            let cut = match frame {
-                Some(Ok(frame)) => {
-                    let Ok(data) = frame.into_data() else { continue };
-                    silence.heard();
-                    let outcome = reader.feed(&data, &mut self.out);
-                    self.over = outcome.is_err();
-                    let done = reader.done();
-                    if !self.out.is_empty() {
-                        silence.ping_in(limits.ping);
-                        self.flush(sent).await;
-                    }
-                    outcome?;
-                    if !done {
-                        continue;
-                    }
-                    None
-                }
-                Some(Err(error)) => Some(Fault::broken(&error.to_string())),
-                None => None,
+            let data = match frame {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => data,
+                    Err(_trailers) => continue,
+                },
+                Some(Err(error)) => return Ok(Some(Fault::broken(&error.to_string()))),
+                None => return Ok(None),
             };
-            let whole = cut.is_none();
-            let Some(reader) = &mut self.reader else { return Err(Fault::internal(NO_READER)) };
-            let outcome = reader.end(cut, &mut self.out);
-            self.over = true;
-            self.flush(sent).await;
+            silence.heard();
+            let outcome = reader.feed(&data, &mut self.out);
+            self.over = outcome.is_err();
+            let done = reader.done();
+            if !self.out.is_empty() {
+                silence.ping_in(limits.ping);
+                self.flush(sent).await;
+            }
             outcome?;
-            if !self.head_sent {
-                self.start(sent);
+            if done {
+                return Ok(None);
             }
-            if whole {
-                finish(body, lease);
-            }
-            return Ok(());
         }
     }
 
@@ -363,33 +378,32 @@ impl Exchange<'_> {
         self.send_head(self.stream_status, headers);
     }
 
-    async fn collect(&mut self, body: Incoming, lease: Lease) -> Result<Bytes, Fault> {
+    async fn collect(&mut self, mut body: AnswerBody) -> Result<Bytes, Fault> {
         let limits = self.shared.limits;
-        let whole = tokio::time::timeout(limits.answer, Limited::new(body, WHOLE_ANSWER).collect())
+        let whole = tokio::time::timeout(limits.answer, Limited::new(&mut body, WHOLE_ANSWER).collect())
             .await
             .map_err(|_| Fault::timeout(ANSWER, limits.answer.as_secs()))?
             .map_err(|error| Fault::broken(&error.to_string()))?
             .to_bytes();
-        lease.give_back();
+        body.give_back();
         Ok(whole)
     }
 
     async fn refusal(&mut self, answer: &mut Answer) -> Result<Refusal, Fault> {
-        let limits = self.shared.limits;
-        let body = Limited::new(answer.response.body_mut(), WHOLE_ANSWER).collect();
-        let raw = match tokio::time::timeout(limits.idle, body).await {
+        let body = Limited::new(&mut answer.body, WHOLE_ANSWER).collect();
+        let raw = match tokio::time::timeout(REFUSAL, body).await {
             Ok(Ok(body)) => body.to_bytes(),
             // The status is known; what it said besides is lost.
             _ => Bytes::new(),
         };
-        let decoded = decoded(answer.response.headers(), raw.clone()).unwrap_or_default();
+        let decoded = decoded(&answer.head.headers, raw.clone()).unwrap_or_default();
         Ok(Refusal { raw, decoded })
     }
 
     /// Tells the client of an error status.
     async fn refuse(&mut self, answer: Answer, refusal: Refusal, reader: Reader) -> Result<(), Fault> {
-        let (head, _) = answer.response.into_parts();
-        answer.lease.give_back();
+        let Answer { head, body, .. } = answer;
+        body.give_back();
         let retry_after = head.headers.get("retry-after").and_then(|value| value.to_str().ok());
         // What the engine's side says of a retry goes on: SDKs and Claude Code follow it.
         self.retry_advice = relayed_headers(&head.headers);
@@ -399,7 +413,7 @@ impl Exchange<'_> {
             Refused::Fault(fault) => Err(fault),
             Refused::Answer(body) => {
                 self.record.estimated = reader.estimated();
-                self.reply(200, body).await
+                self.reply(200, &body)
             }
             Refused::Pass if self.head_sent => {
                 // Too late for a status: the engine's own words become the stream's only event.
@@ -414,34 +428,34 @@ impl Exchange<'_> {
                 self.flush(None).await;
                 Ok(())
             }
-            Refused::Pass => self.pass(head.status.as_u16(), &head.headers, refusal.raw).await,
+            Refused::Pass => self.pass(head.status.as_u16(), &head.headers, &refusal.raw),
         }
     }
 
     /// Sends a whole answer with the engine's own headers.
-    async fn pass(&mut self, status: u16, sent: &HeaderMap, body: Bytes) -> Result<(), Fault> {
+    fn pass(&mut self, status: u16, sent: &HeaderMap, body: &[u8]) -> Result<(), Fault> {
         let mut headers = relayed_headers(sent);
         headers.retain(|(name, _)| name != "content-length");
         put(&mut headers, "content-length", &body.len().to_string());
-        self.whole(status, headers, body).await
+        self.whole(status, headers, body)
     }
 
     /// Sends a whole JSON answer of Foreword's own making.
-    async fn reply(&mut self, status: u16, body: Bytes) -> Result<(), Fault> {
+    fn reply(&mut self, status: u16, body: &[u8]) -> Result<(), Fault> {
         let mut headers = Vec::new();
         put(&mut headers, "content-type", "application/json");
         put(&mut headers, "content-length", &body.len().to_string());
-        self.whole(status, headers, body).await
+        self.whole(status, headers, body)
     }
 
-    async fn whole(&mut self, status: u16, headers: Vec<(Bytes, Bytes)>, body: Bytes) -> Result<(), Fault> {
+    fn whole(&mut self, status: u16, headers: Vec<(Bytes, Bytes)>, body: &[u8]) -> Result<(), Fault> {
         if self.head_sent {
             return Err(Fault::broken("it is no stream, and a stream has begun"));
         }
         self.send_head(status, headers);
         self.record.first_byte();
         self.record.answer_bytes += body.len();
-        self.outbox.body(&body).await;
+        self.outbox.whole(body);
         Ok(())
     }
 
@@ -460,7 +474,7 @@ impl Exchange<'_> {
             headers.append(&mut self.retry_advice);
             // Whatever a reader wrote before it failed belongs to a stream that is not to be.
             self.out.clear();
-            let _ = self.whole(fault.status, headers, Bytes::from(body)).await;
+            let _ = self.whole(fault.status, headers, &body);
             return;
         }
         match reader {
@@ -520,11 +534,11 @@ fn describe(record: &Record) -> String {
 }
 
 /// Reads what is left of a stream whose end was stated, so that its connection can be used again.
-fn finish(mut body: Incoming, lease: Lease) {
+fn finish(mut body: AnswerBody) {
     tokio::spawn(async move {
         let rest = async { while let Some(Ok(_)) = body.frame().await {} };
         if tokio::time::timeout(TRAILER, rest).await.is_ok() {
-            lease.give_back();
+            body.give_back();
         }
     });
 }

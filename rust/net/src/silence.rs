@@ -41,6 +41,11 @@ impl Silence {
         self.limit = Instant::now() + self.within;
     }
 
+    /// For how long the engine has been silent.
+    pub(crate) fn lasts(&self) -> Duration {
+        self.within.saturating_sub(self.limit.saturating_duration_since(Instant::now()))
+    }
+
     /// The client heard something: the next ping is `after` away.
     pub(crate) fn ping_in(&mut self, after: Duration) {
         self.ping = Some(Instant::now() + after);

@@ -7,25 +7,26 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
 use std::path::PathBuf;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use hyper::client::conn::http1::{self, SendRequest};
+use hyper::client::conn::http1::{self, Connection, SendRequest};
 use hyper::header::HeaderMap;
+use hyper::http::response::Parts;
 use hyper::http::uri::Scheme;
-use hyper::{Method, Request, Response, Uri};
+use hyper::{Method, Request, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::task::AbortHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, pki_types::ServerName};
 
@@ -81,12 +82,12 @@ pub struct Call {
     pub body: Vec<Bytes>,
 }
 
-/// The engine's answer and the connection that it comes on.
+/// The engine's answer.
 pub struct Answer {
-    /// Head and body.
-    pub response: Response<Incoming>,
-    /// The connection; dropping it closes it at once.
-    pub lease: Lease,
+    /// Status and headers.
+    pub head: Parts,
+    /// The body, and with it the connection.
+    pub body: AnswerBody,
     /// Whether the request had to be sent twice.
     pub retried: bool,
 }
@@ -174,8 +175,16 @@ impl Upstream {
         if let Ok(host) = self.authority.parse() {
             request.headers_mut().insert(hyper::header::HOST, host);
         }
-        let response = lease.sender.send_request(request).await.map_err(Failure::Broken)?;
-        Ok(Answer { response, lease, retried: false })
+        let Lease { sender, wire, .. } = &mut lease;
+        let mut sending = pin!(sender.send_request(request));
+        let response = poll_fn(|cx| {
+            wire.drive(cx);
+            sending.as_mut().poll(cx)
+        })
+        .await
+        .map_err(Failure::Broken)?;
+        let (head, body) = response.into_parts();
+        Ok(Answer { head, body: AnswerBody { body, lease }, retried: false })
     }
 
     async fn connect(&self) -> Result<Lease, Failure> {
@@ -187,11 +196,7 @@ impl Upstream {
         let stream = Counted { stream, heard: Arc::clone(&heard) };
         let (sender, connection) =
             http1::Builder::new().handshake(TokioIo::new(stream)).await.map_err(Failure::Broken)?;
-        let task = tokio::spawn(async move {
-            // Its errors reach the sender's side; here the task only drives the socket.
-            let _ = connection.await;
-        });
-        Ok(Lease { sender, heard, _task: Guard(task.abort_handle()), pool: self.pool.clone() })
+        Ok(Lease { sender, wire: Wire(Some(Box::new(connection))), heard, pool: self.pool.clone() })
     }
 
     async fn dial(&self) -> io::Result<Box<dyn Duplex>> {
@@ -214,33 +219,70 @@ impl Upstream {
     }
 }
 
-/// A connection in use. Dropped, it is closed at once, whatever it was doing: that is how an engine learns that
-/// a client left.
-pub struct Lease {
-    sender: SendRequest<Pieces>,
-    /// Bytes that the engine has sent on this connection.
-    heard: Arc<AtomicU64>,
-    _task: Guard,
-    pool: Pool,
+/// The body of an answer. Reading it drives its connection: one task does both, so that an event wakes one.
+///
+/// Dropped, it closes the connection at once, whatever that was doing: so an engine learns that a client left.
+pub struct AnswerBody {
+    body: Incoming,
+    lease: Lease,
 }
 
-impl Lease {
-    /// Gives the connection back once its answer has been read to the end.
-    pub fn give_back(mut self) {
+impl AnswerBody {
+    /// Gives the connection back once the body has been read to its end.
+    pub fn give_back(self) {
+        let mut lease = self.lease;
         tokio::spawn(async move {
-            if let Ok(Ok(())) = tokio::time::timeout(SETTLE, self.sender.ready()).await {
-                let pool = self.pool.clone();
-                pool.put(self);
+            let ready = poll_fn(|cx| {
+                lease.wire.drive(cx);
+                lease.sender.poll_ready(cx)
+            });
+            if let Ok(Ok(())) = tokio::time::timeout(SETTLE, ready).await {
+                lease.pool.clone().put(lease);
             }
         });
     }
 }
 
-struct Guard(AbortHandle);
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
 
-impl Drop for Guard {
-    fn drop(&mut self) {
-        self.0.abort();
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match Pin::new(&mut self.body).poll_frame(cx) {
+            Poll::Pending => {
+                self.lease.wire.drive(cx);
+                Pin::new(&mut self.body).poll_frame(cx)
+            }
+            ready @ Poll::Ready(_) => ready,
+        }
+    }
+}
+
+/// A connection and the right to send on it.
+struct Lease {
+    sender: SendRequest<Pieces>,
+    wire: Wire,
+    /// Bytes that the engine has sent on this connection.
+    heard: Arc<AtomicU64>,
+    pool: Pool,
+}
+
+impl Lease {
+    /// Whether an unused connection can still be used, as far as is known without writing on it.
+    fn is_alive(&mut self) -> bool {
+        self.wire.drive(&mut Context::from_waker(Waker::noop()));
+        self.wire.0.is_some() && !self.sender.is_closed()
+    }
+}
+
+/// The half of a connection that moves bytes; none once it is over. Its errors reach the sender and the body.
+struct Wire(Option<Box<Connection<TokioIo<Counted>, Pieces>>>);
+
+impl Wire {
+    fn drive(&mut self, cx: &mut Context<'_>) {
+        if self.0.as_mut().is_some_and(|connection| Pin::new(connection).poll(cx).is_ready()) {
+            self.0 = None;
+        }
     }
 }
 
@@ -253,13 +295,13 @@ struct Pool {
 impl Pool {
     fn take(&self) -> Option<Lease> {
         let mut idle = locked(&self.idle);
-        idle.retain(|(since, lease)| since.elapsed() < KEEP_IDLE && !lease.sender.is_closed());
+        idle.retain_mut(|(since, lease)| since.elapsed() < KEEP_IDLE && lease.is_alive());
         idle.pop_back().map(|(_, lease)| lease)
     }
 
     fn put(&self, lease: Lease) {
         let mut idle = locked(&self.idle);
-        idle.retain(|(since, lease)| since.elapsed() < KEEP_IDLE && !lease.sender.is_closed());
+        idle.retain_mut(|(since, lease)| since.elapsed() < KEEP_IDLE && lease.is_alive());
         if idle.len() == KEEP_AT_MOST {
             idle.pop_front();
         }
