@@ -21,7 +21,7 @@ TESTED := --workspace --exclude foreword-py
 .PHONY: help build demo test test-real test-clients lint format bench lock docs clean check-tools
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 check-tools:
 	@missing=0; \
@@ -54,7 +54,7 @@ $(VENV)/.built: $(RUST_SOURCES) $(VENV)/.runtime
 build: check-tools $(VENV)/.built ## the environment in .venv with `foreword` in it, the Rust core in release mode
 
 demo: build ## the incident, before and after, on this machine: no GPU, no configuration
-	$(BIN)/foreword demo $(DEMO_FLAGS)
+	@$(BIN)/foreword demo $(DEMO_FLAGS)
 
 test: build $(VENV)/.dev ## all tests, Rust and Python; fails when more is skipped than tests/allowed-skips says
 	@mkdir -p target

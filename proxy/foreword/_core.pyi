@@ -57,6 +57,8 @@ class Sidecar:
         late_system: str | None = None,
     ) -> None:
         """What was learnt of the engine; exchanges opened from now on see it."""
+    def refused(self, route: str, status: int) -> None:
+        """Counts a request that was refused before it became an exchange."""
     def stats(self) -> dict[str, int]: ...
     def close(self, message: str) -> None:
         """Ends every running exchange with an error event in its dialect that says ``message``."""

@@ -184,9 +184,18 @@ def close_after_drain(loop: asyncio.AbstractEventLoop, sidecar: Sidecar, seconds
     its signals mean the same to it; so this takes SIGTERM and passes it on as SIGINT.
     """
 
+    draining = False
+
     def drain() -> None:
+        nonlocal draining
+        if draining:
+            return
+        draining = True
+        logger.info("stopping; running exchanges may take %g s more", seconds)
         loop.call_later(seconds, sidecar.close, GOODBYE)
         signal.raise_signal(signal.SIGINT)
+        # granian has begun to stop; a second Ctrl-C, which a terminal sends to this process too, must change nothing.
+        loop.call_soon(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
     loop.add_signal_handler(signal.SIGTERM, drain)
 

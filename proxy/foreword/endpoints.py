@@ -115,15 +115,17 @@ class Endpoint:
             leaving.cancel()
 
     async def _refuse(self, send: Send, request_id: str, kind: str, detail: str) -> None:
-        _log.info("refused %s: %s %s", request_id, kind, detail)
-        await send_fault(send, self._dialect, kind, detail, request_id)
+        _log.info("refused %s on %s: %s", request_id, self._route, f"{kind} {detail}".rstrip())
+        status = await send_fault(send, self._dialect, kind, detail, request_id)
+        self._gateway.sidecar.refused(self._route, status)
 
 
-async def send_fault(send: Send, dialect: str, kind: str, detail: str, request_id: str) -> None:
-    """Answers with an error of Foreword's own (see ``_core.fault``) in the caller's dialect."""
+async def send_fault(send: Send, dialect: str, kind: str, detail: str, request_id: str) -> int:
+    """Answers with an error of Foreword's own (see ``_core.fault``) in the caller's dialect; returns its status."""
     status, headers, body = fault(dialect, kind, detail, request_id)
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": False})
+    return status
 
 
 def new_request_id() -> str:

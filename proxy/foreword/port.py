@@ -96,6 +96,13 @@ class AsgiDelivery:
         self.done: asyncio.Future[None] = loop.create_future()
 
     def take(self, head: Head | None, data: bytes, record: bytes | None) -> None:
+        if head is None and record is None and self._task is None:
+            # All the Python that an event costs.
+            step = self._send({"type": "http.response.body", "body": data, "more_body": True}).__await__()
+            blocker = next(step, _DONE)
+            if blocker is not _DONE:
+                self._wait_for(step, blocker)
+            return
         if head is not None:
             self._started = True
             self._put({"type": "http.response.start", "status": head[0], "headers": head[1]})
@@ -119,8 +126,10 @@ class AsgiDelivery:
             return
         step = self._send(message).__await__()
         blocker = next(step, _DONE)
-        if blocker is _DONE:
-            return
+        if blocker is not _DONE:
+            self._wait_for(step, blocker)
+
+    def _wait_for(self, step: Generator[Any, Any, None], blocker: object) -> None:
         self._sidecar.hold(self.token)
         self._task = self._loop.create_task(self._resume(step, blocker))
 

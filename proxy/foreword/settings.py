@@ -1,6 +1,7 @@
 """What an operator can set: one table makes the parser, the help texts, docs/settings.md and the compose comments."""
 
 import difflib
+import re
 import string
 import textwrap
 from collections.abc import Callable, Mapping
@@ -317,6 +318,10 @@ class Settings:
                 values[attribute(setting.name)] = setting.parse(text)
             except ValueError as error:
                 faults.append(f"{setting.name} {error}{_shown(setting, text)}")
+        if not faults and _leads_back(
+            str(values["upstream"]), str(values["host"]), cast("int", values["port"])
+        ):
+            faults.append(f"FOREWORD_UPSTREAM {values['upstream']} is this sidecar's own address")
         if faults:
             raise SettingsError(faults)
         return cls(**cast("dict[str, None]", values))  # type: ignore[arg-type]
@@ -341,8 +346,18 @@ class Settings:
 
 
 def _shown(setting: Setting, text: str) -> str:
-    """The refused value, unless it is a key."""
-    return "" if setting.parse in (_key, _keys) else f" (it is {text!r})"
+    """The refused value, unless it is a key; a password in a URL is masked."""
+    if setting.parse in (_key, _keys):
+        return ""
+    masked = re.sub(r"//[^/@]*@", "//***@", text)
+    return f" (it is {masked!r})"
+
+
+def _leads_back(upstream: str, host: str, port: int) -> bool:
+    """Whether the engine's address is the one that is listened on: each request would come back for ever."""
+    parts = urlsplit(upstream)
+    here = {"127.0.0.1", "localhost", "::1", host}
+    return parts.scheme == "http" and (parts.port or 80) == port and parts.hostname in here
 
 
 def unknown_names(environ: Mapping[str, str]) -> list[str]:

@@ -51,7 +51,8 @@ async def probe(fetch: Fetch, configured: EngineKind) -> Finding:
         version=about.version,
         models=tuple(name for model in listed if (name := text_of(model.get("id")))),
         window=_window(listed) or about.window,
-        ready=answer.status < 500,
+        # Not ready: it asks for a key (401, 403), loads its model (503), or is no engine (404, unless we were told so).
+        ready=answer.status < 400 or (answer.status == 404 and configured != "auto"),
     )
 
 

@@ -185,6 +185,11 @@ impl Gateway {
         });
     }
 
+    /// Counts a request that was refused before it became an exchange.
+    pub fn refused(&self, route: &str, status: u16) {
+        self.shared.stats.refused(route, status);
+    }
+
     /// All counters, by name.
     pub fn stats(&self) -> BTreeMap<String, u64> {
         self.shared.stats.snapshot()

@@ -13,13 +13,30 @@ use crate::record::Record;
 const RULES: [&str; 2] = ["billing-header", "late-system"];
 
 /// Counters by the name `family|label=value,...`; gauges of what is going on now.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Stats {
     counters: Mutex<BTreeMap<String, u64>>,
     open: AtomicU64,
 }
 
+impl Default for Stats {
+    /// Counters whose labels are known beforehand begin at 0: a rate over a counter that appears misses its first step.
+    fn default() -> Self {
+        let states = ["applied", "dormant", "unknown"];
+        let rules = RULES.iter().flat_map(|rule| states.map(|state| format!("rule_total|rule={rule},state={state}")));
+        let counters = rules.chain(["upstream_retries_total|".to_owned()]).map(|name| (name, 0)).collect();
+        Self { counters: Mutex::new(counters), open: AtomicU64::new(0) }
+    }
+}
+
 impl Stats {
+    /// A request was refused before it became an exchange: by its key, its size or its pace.
+    pub fn refused(&self, route: &str, status: u16) {
+        let mut counters = locked(&self.counters);
+        *counters.entry(format!("exchanges_total|route={route},status={status}")).or_default() += 1;
+        *counters.entry(format!("outcomes_total|route={route},outcome=client-error")).or_default() += 1;
+    }
+
     /// An exchange began.
     pub fn opened(&self) {
         self.open.fetch_add(1, Ordering::Relaxed);

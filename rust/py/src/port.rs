@@ -98,6 +98,11 @@ impl Sidecar {
         Ok(())
     }
 
+    /// Counts a request that was refused before it became an exchange.
+    fn refused(&self, route: &str, status: u16) {
+        self.gateway.refused(route, status);
+    }
+
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = PyDict::new(py);
         for (name, value) in self.gateway.stats() {
