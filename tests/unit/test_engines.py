@@ -80,6 +80,19 @@ def test_probe_tells_engines_apart(
     assert finding.ready
 
 
+def test_a_web_server_is_no_engine() -> None:
+    """Unless the operator says that it is one, which lists no models."""
+    nothing = FakeEngine({"/v1/models": reply({"detail": "Not Found"}, 404)})
+    assert not asyncio.run(probe(nothing, "auto")).ready
+    assert asyncio.run(probe(nothing, "openai")).ready
+
+
+def test_an_engine_with_a_key_serves_whoever_has_one() -> None:
+    finding = asyncio.run(probe(KEYED, "auto"))
+    assert finding.ready
+    assert finding.asks_for_key
+
+
 def test_a_configured_kind_is_believed() -> None:
     assert asyncio.run(probe(OTHER, "sglang")).kind == "sglang"
 

@@ -157,3 +157,16 @@ def test_reading_settings_imports_no_server() -> None:
     code = "import sys, foreword.settings; print([m for m in ('granian', 'starlette', 'asyncio') if m in sys.modules])"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
+def test_the_engine_is_not_the_sidecar_itself(host: str) -> None:
+    with pytest.raises(SettingsError, match="own address"):
+        Settings.from_env({"FOREWORD_UPSTREAM": f"http://{host}:8400"})
+    Settings.from_env({"FOREWORD_UPSTREAM": f"http://{host}:8401"})
+
+
+def test_a_password_in_a_url_is_not_shown() -> None:
+    with pytest.raises(SettingsError) as refused:
+        Settings.from_env({"FOREWORD_UPSTREAM": "http://user:hunter2@engine"})
+    assert "hunter2" not in str(refused.value)

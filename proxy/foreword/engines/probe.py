@@ -33,6 +33,8 @@ class Finding:
     models: tuple[str, ...]
     window: int | None
     """The context window in tokens."""
+    asks_for_key: bool
+    """Whether it told nothing for want of a key."""
     ready: bool
     """False while the engine answers but does not serve (it loads its model)."""
 
@@ -51,8 +53,12 @@ async def probe(fetch: Fetch, configured: EngineKind) -> Finding:
         version=about.version,
         models=tuple(name for model in listed if (name := text_of(model.get("id")))),
         window=_window(listed) or about.window,
-        # Not ready: it asks for a key (401, 403), loads its model (503), or is no engine (404, unless we were told so).
-        ready=answer.status < 400 or (answer.status == 404 and configured != "auto"),
+        asks_for_key=answer.status in (401, 403),
+        # Not ready: it loads its model (503), or is no engine at all (404, unless we were told so). One that asks for a
+        # key serves whoever has one.
+        ready=answer.status < 400
+        or answer.status in (401, 403)
+        or (answer.status == 404 and configured != "auto"),
     )
 
 

@@ -86,6 +86,10 @@ class Watch:
                 ", ".join(finding.models) or "(none told)",
                 late_system or self._settings.rule_late_system,
             )
+            if finding.asks_for_key:
+                logger.warning(
+                    "the engine asks for a key: with FOREWORD_UPSTREAM_API_KEY it could be asked for its models"
+                )
             self._known = known
         self._complaint = ""
         state.seen()
