@@ -65,22 +65,28 @@ pub(crate) async fn run(shared: Arc<Shared>, opening: Opening, outbox: Arc<Outbo
         retry_advice: Vec::new(),
         out: Vec::new(),
     };
-    let outcome = tokio::select! {
+    let fault = tokio::select! {
         biased;
-        () = left.notified() => None,
-        fault = closed(&mut closing) => Some(Err(fault)),
-        outcome = caught(exchange.answer(opening)) => Some(outcome.unwrap_or_else(|| Err(Fault::internal(PANICKED)))),
-    };
-    match outcome {
-        None => exchange.record.left = true,
-        Some(Ok(())) => (),
-        Some(Err(fault)) => {
-            // A client that neither reads nor leaves must not keep the exchange.
-            tokio::select! {
-                biased;
-                () = left.notified() => exchange.record.left = true,
-                _ = caught(exchange.tell(fault)) => (),
+        () = left.notified() => {
+            exchange.record.left = true;
+            None
+        }
+        fault = closed(&mut closing) => Some(fault),
+        outcome = caught(exchange.answer(opening)) => match outcome {
+            Some(outcome) => outcome.err(),
+            None => {
+                // Whatever state it was left in, this reader has said its last word.
+                exchange.reader = None;
+                Some(Fault::internal(PANICKED))
             }
+        },
+    };
+    if let Some(fault) = fault {
+        // A client that neither reads nor leaves must not keep the exchange.
+        tokio::select! {
+            biased;
+            () = left.notified() => exchange.record.left = true,
+            _ = caught(exchange.tell(fault)) => (),
         }
     }
     let Exchange { mut record, reader, .. } = exchange;
