@@ -72,14 +72,15 @@ pub(crate) async fn run(shared: Arc<Shared>, opening: Opening, outbox: Arc<Outbo
             None
         }
         fault = closed(&mut closing) => Some(fault),
-        outcome = caught(exchange.answer(opening)) => match outcome {
-            Some(outcome) => outcome.err(),
-            None => {
+        outcome = caught(exchange.answer(opening)) => {
+            if let Some(outcome) = outcome {
+                outcome.err()
+            } else {
                 // Whatever state it was left in, this reader has said its last word.
                 exchange.reader = None;
                 Some(Fault::internal(PANICKED))
             }
-        },
+        }
     };
     if let Some(fault) = fault {
         // A client that neither reads nor leaves must not keep the exchange.
