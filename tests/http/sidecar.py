@@ -122,7 +122,7 @@ class Sidecar:
     def rss_bytes(self) -> int:
         """Resident memory of the process and its children."""
         total = 0
-        for pid in [self.process.pid, *_children(self.process.pid)]:
+        for pid in [self.process.pid, *children(self.process.pid)]:
             pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
             total += pages * os.sysconf("SC_PAGE_SIZE")
         return total
@@ -248,9 +248,10 @@ def parse_events(stream: bytes) -> Iterator[tuple[str, Any]]:
             yield name, (text if text == "[DONE]" else json.loads(text))
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> list[int]:
+    """All descendants of a process."""
     found = []
     for task in Path(f"/proc/{pid}/task").iterdir():
         for child in (task / "children").read_text().split():
-            found += [int(child), *_children(int(child))]
+            found += [int(child), *children(int(child))]
     return found

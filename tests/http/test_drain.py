@@ -23,7 +23,7 @@ from .engine import (
     says,
     stream_head,
 )
-from .sidecar import CHAT, MESSAGES, Sidecar, ask, read_to_end
+from .sidecar import CHAT, MESSAGES, Sidecar, ask, children, read_to_end
 
 
 def slow_stream(gate: Gate) -> Answer:
@@ -134,3 +134,26 @@ def test_a_worker_without_its_main_process_stops(start_sidecar: StartSidecar, en
             return
         time.sleep(0.1)
     pytest.fail("the worker still serves")
+
+
+def test_a_second_interrupt_changes_nothing(start_sidecar: StartSidecar, engine: ScriptedEngine) -> None:
+    """A terminal sends Ctrl-C to the main process and to its worker alike."""
+    engine.answer = slow_stream(Gate())
+    sidecar = start_sidecar(engine.url, DRAIN_SECONDS="2")
+    family = [sidecar.process.pid, *children(sidecar.process.pid)]
+    with sidecar.open("POST", MESSAGES, ask()) as request:
+        request.read_until(b"half ")
+        for _ in range(2):
+            for pid in family:
+                os.kill(pid, signal.SIGINT)
+            time.sleep(0.5)
+        assert b"event: error" in request.whole().body
+    assert sidecar.process.wait(timeout=15) == 0
+
+
+def test_what_is_refused_is_counted(start_sidecar: StartSidecar, engine: ScriptedEngine) -> None:
+    sidecar = start_sidecar(engine.url, API_KEYS="key")
+    assert sidecar.post(CHAT, ask()).status == 401
+    metrics = sidecar.request("GET", "/metrics").body.decode()
+    assert 'foreword_exchanges_total{route="chat",status="401"} 1.0' in metrics
+    assert 'foreword_rule_total{rule="billing-header",state="unknown"} 0.0' in metrics

@@ -1,7 +1,7 @@
 //! Outboxes and the completion port: how bytes cross from the network thread to Python's event loop.
 //!
-//! Each exchange has an outbox. What the network thread puts into it is handed over whole at the next
-//! [`Port::drain`]; the port's pipe is written at most about once a millisecond for all exchanges together
+//! Each exchange has an outbox. What the network thread puts into it is handed over as one piece (up to a bound) at the
+//! next [`Port::drain`]; the port's pipe is written at most about once a millisecond for all exchanges together
 //! (measured: wake-ups cost, bytes do not), and at once after a pause. Three rules keep every byte on its way:
 //! a ready outbox is listed before the notifier is told, the notifier's permit survives until it has written,
 //! and a drain empties the pipe before it takes the list.
