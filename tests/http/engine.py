@@ -371,7 +371,9 @@ class Gate:
         self._open = threading.Event()
 
     def wait(self) -> None:
-        assert self._open.wait(20)
+        """Raises OSError, which ends the connection, when no test opens it: one that meant to leave it shut is over."""
+        if not self._open.wait(20):
+            raise ConnectionAbortedError("the gate was never opened")
 
     def open(self) -> None:
         self._open.set()
