@@ -19,9 +19,9 @@ class Board:
             finding = replace(finding, first_seen=known.first_seen)
         self._open[key] = finding
 
-    def clear(self, id: str, subject: str) -> None:
+    def clear(self, finding_id: str, subject: str) -> None:
         """Takes a finding off that holds no more; nothing happens if it is not there."""
-        self._open.pop((id, subject), None)
+        self._open.pop((finding_id, subject), None)
 
     def open(self) -> list[Finding]:
         """All open findings, worst first."""
