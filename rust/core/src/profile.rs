@@ -52,6 +52,16 @@ pub enum UsageMode {
     Raw,
 }
 
+/// What stands at the head of a prompt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TemplateOrder {
+    /// Tools, then the system text.
+    #[default]
+    ToolsFirst,
+    /// The system text, then tools.
+    SystemFirst,
+}
+
 /// Which model name goes upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ModelMap {
@@ -83,6 +93,12 @@ pub struct Profile {
     pub models: Vec<String>,
     /// Whether the engine takes `stream_options`; false once it refused them.
     pub stream_options: bool,
+    /// What the engine's template prints first, `auto` already resolved.
+    pub template_order: TemplateOrder,
+    /// Tokens of a block of the engine's prefix cache, where it told; else it is learnt from what it reuses.
+    pub block_tokens: Option<u64>,
+    /// Whether what the engine does not report is read from its log, a moment after the answer.
+    pub engine_log: bool,
     /// Whether the upstream is Anthropic itself: nothing is normalised then.
     pub anthropic_upstream: bool,
 }
@@ -98,6 +114,9 @@ impl Default for Profile {
             model_map: ModelMap::default(),
             models: Vec::new(),
             stream_options: true,
+            template_order: TemplateOrder::default(),
+            block_tokens: None,
+            engine_log: false,
             anthropic_upstream: false,
         }
     }

@@ -15,9 +15,10 @@ use bytes::Bytes;
 
 use crate::error::Fault;
 use crate::json::{Kind, Rope, Value, write_str};
-use crate::profile::Profile;
+use crate::profile::{Engine, Profile};
 use crate::request::Notes;
 use out::Writer;
+pub(crate) use tools::offered as offered_tools;
 
 /// A Messages request to be translated.
 #[derive(Clone, Copy)]
@@ -93,4 +94,9 @@ fn conversation<'a>(source: &Source<'a>, notes: &mut Notes) -> Result<(Writer<'a
     out.raw(if chat.messages.is_empty() { ",\"messages\":[]" } else { "]" });
     tools.write(source.profile.engine, &mut out);
     Ok((out, tools, chat.prefill))
+}
+
+/// Whether an engine is sent the thinking of earlier turns.
+pub(crate) fn prints_reasoning(engine: Engine) -> bool {
+    reasoning::history_field(engine).is_some()
 }

@@ -7,13 +7,15 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use bytes::Bytes;
+
 use super::Source;
 use super::blocks::{Path, tool_named};
 use super::out::{Inside, Writer};
 use crate::error::Fault;
 use crate::json::{Kind, Text, Value};
 use crate::normalize::is_type;
-use crate::profile::Engine;
+use crate::profile::{Engine, Profile};
 use crate::request::{Notes, invalid};
 
 /// What the engine may call, and how.
@@ -96,6 +98,13 @@ pub(super) fn tools<'t>(source: &Source<'t>, notes: &mut Notes) -> Result<Tools<
     };
     let single = asked.and_then(|asked| asked.get("disable_parallel_tool_use")).and_then(Value::as_bool) == Some(true);
     Ok(Tools { offered, choice, single })
+}
+
+/// The tools that an engine is offered, in their order; none where they cannot be read.
+pub(crate) fn offered<'t>(root: Value<'t>, profile: &'t Profile) -> Vec<Value<'t>> {
+    static NOTHING: Bytes = Bytes::new();
+    let source = Source { body: &NOTHING, root, profile, model: None };
+    tools(&source, &mut Notes::default()).map(|tools| tools.offered).unwrap_or_default()
 }
 
 /// What is known of a tool's name.

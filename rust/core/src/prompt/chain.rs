@@ -1,0 +1,132 @@
+//! The chain of digests over a prompt.
+//!
+//! XXH3-128 over blocks of [`BLOCK`] bytes, each with its predecessor's digest in front, so that two prompts share
+//! exactly the blocks before their first difference. Blocks are cut at segment boundaries: a segment that two prompts
+//! have in the same place behind the same text has the same digests in both, whatever follows.
+
+use xxhash_rust::xxh3::{xxh3_128, xxh3_128_with_seed};
+
+use super::segment::{Class, Path, Segment};
+
+/// Bytes of a block: about 64 tokens, the finest place that a first difference is told by.
+pub const BLOCK: usize = 256;
+
+/// What a segment is rendered as. A text that moves to another role or message renders differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag {
+    /// Who says it, and in what form.
+    pub voice: Voice,
+    /// Whether a message begins with it.
+    pub opens: bool,
+}
+
+/// Who says a segment, and in what form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+#[repr(u8)]
+pub enum Voice {
+    Tool = 1,
+    System,
+    User,
+    Assistant,
+    Reasoning,
+    Call,
+    Result,
+    Image,
+    Other,
+}
+
+/// Grows a prompt's segments, digests and blocks together.
+#[derive(Debug)]
+pub struct Chain {
+    /// The last digest, then what is hashed next.
+    link: Vec<u8>,
+    segments: Vec<Segment>,
+    blocks: Vec<u64>,
+    end: u64,
+}
+
+impl Default for Chain {
+    fn default() -> Self {
+        Self { link: vec![0; 16], segments: Vec::new(), blocks: Vec::new(), end: 0 }
+    }
+}
+
+impl Chain {
+    /// Adds one segment that is rendered as `text`. An empty one renders to nothing and is no segment.
+    pub fn add(&mut self, path: Path, class: Class, tag: Tag, text: &[u8]) {
+        if text.is_empty() {
+            return;
+        }
+        let kind = tag.voice as u8 | if tag.opens { 0x80 } else { 0 };
+        self.link.push(kind);
+        let mut last = 0;
+        for block in text.chunks(BLOCK) {
+            self.link.extend_from_slice(block);
+            last = xxh3_128(&self.link);
+            self.link.clear();
+            self.link.extend_from_slice(&last.to_le_bytes());
+            self.blocks.push(low(last));
+        }
+        self.end += text.len() as u64;
+        self.segments.push(Segment {
+            path,
+            class,
+            user: tag.voice == Voice::User,
+            digest: xxh3_128_with_seed(text, tag.voice as u64),
+            chain: last,
+            bytes: u32::try_from(text.len()).unwrap_or(u32::MAX),
+            end: self.end,
+            blocks: u32::try_from(self.blocks.len()).unwrap_or(u32::MAX),
+        });
+    }
+
+    /// The segments, and the blocks' digests.
+    pub fn finish(self) -> (Vec<Segment>, Vec<u64>) {
+        (self.segments, self.blocks)
+    }
+}
+
+#[allow(clippy::cast_possible_truncation)]
+fn low(digest: u128) -> u64 {
+    digest as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prompt::segment::Root;
+    use proptest::prelude::*;
+
+    fn chain(texts: &[Vec<u8>]) -> (Vec<Segment>, Vec<u64>) {
+        let mut chain = Chain::default();
+        for (index, text) in texts.iter().enumerate() {
+            let tag = Tag { voice: Voice::User, opens: true };
+            chain.add(Path::item(Root::Messages, index), Class::History, tag, text);
+        }
+        chain.finish()
+    }
+
+    proptest! {
+        #[test]
+        fn two_prompts_share_exactly_the_blocks_before_their_first_difference(
+            texts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..2000), 1..6),
+            place: proptest::sample::Index,
+            within: proptest::sample::Index,
+        ) {
+            let mut other = texts.clone();
+            let changed = place.index(texts.len());
+            let byte = within.index(texts[changed].len());
+            other[changed][byte] ^= 1;
+            let ((one, left), (two, right)) = (chain(&texts), chain(&other));
+            let before = if changed == 0 { 0 } else { one[changed - 1].blocks as usize } + byte / BLOCK;
+            let shared = left.iter().zip(&right).take_while(|(a, b)| a == b).count();
+            prop_assert_eq!(shared, before);
+            prop_assert!(left[before..].iter().zip(&right[before..]).all(|(a, b)| a != b));
+            for (index, (a, b)) in one.iter().zip(&two).enumerate() {
+                prop_assert_eq!(a.digest == b.digest, index != changed);
+                prop_assert_eq!(a.chain == b.chain, index < changed);
+            }
+        }
+    }
+}

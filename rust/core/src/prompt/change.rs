@@ -1,0 +1,184 @@
+//! Two prompts side by side: where the later one leaves the earlier, and whether they are one conversation.
+
+use std::collections::HashMap;
+
+use super::segment::{Class, Path, Prompt, Segment};
+
+/// The first change of a line's prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The segment: where the later prompt has it; where it was removed, where the earlier one had it.
+    pub path: Path,
+    /// Its class there.
+    pub class: Class,
+    /// What became of it.
+    pub kind: Kind,
+}
+
+/// What became of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Kind {
+    Edited,
+    Inserted,
+    Removed,
+    Reordered,
+}
+
+impl Kind {
+    /// Its name, as in records and labels.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Edited => "edited",
+            Self::Inserted => "inserted",
+            Self::Removed => "removed",
+            Self::Reordered => "reordered",
+        }
+    }
+}
+
+/// How a later prompt stands to an earlier one that it does not begin with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kinship {
+    /// Another conversation.
+    Stranger,
+    /// The same, with a change in it.
+    Changed(Change),
+    /// Perhaps the same: only its length speaks for it.
+    PerhapsChanged(Change),
+    /// The same, with most of what was said replaced.
+    Compacted,
+    /// The same up to a place in its midst, and nothing of the rest: taken up again from there.
+    Rewound(Change),
+}
+
+/// How often each digest occurs.
+type Bag = HashMap<u128, u32>;
+
+fn bag<'s>(segments: impl Iterator<Item = &'s Segment>) -> Bag {
+    let mut bag = Bag::new();
+    for segment in segments {
+        *bag.entry(segment.digest).or_default() += 1;
+    }
+    bag
+}
+
+/// Bytes and number of those of `segments` that `bag` holds.
+fn kept<'s>(segments: impl Iterator<Item = &'s Segment>, bag: &Bag) -> (u64, usize) {
+    let held = segments.filter(|segment| bag.contains_key(&segment.digest));
+    held.fold((0, 0), |(bytes, count), segment| (bytes + u64::from(segment.bytes), count + 1))
+}
+
+fn bytes<'s>(segments: impl Iterator<Item = &'s Segment>) -> u64 {
+    segments.map(|segment| u64::from(segment.bytes)).sum()
+}
+
+/// Compares a prompt with an earlier one that it neither is nor extends: how they stand, and how many segments both
+/// begin with.
+pub(super) fn compare(earlier: &[&Segment], prompt: &Prompt) -> (Kinship, usize) {
+    let first = earlier.iter().zip(&prompt.segments).take_while(|(one, other)| one.chain == other.chain).count();
+    (kinship(earlier, prompt, first), first)
+}
+
+fn kinship(earlier: &[&Segment], prompt: &Prompt, first: usize) -> Kinship {
+    let later = &prompt.segments;
+    let now = bag(later.iter());
+    let rest = &earlier[first.min(earlier.len())..];
+    let behind = bag(later.iter().skip(first));
+    let change = first_change(rest, later.get(first..).unwrap_or_default(), &behind);
+
+    // What was said: by the model, by tools, by the user after the first message.
+    let said = |segment: &&&Segment| matches!(segment.class, Class::History | Class::LastTurn | Class::Image);
+    let of_rest: Vec<_> = rest.iter().filter(said).copied().collect();
+    let of_all: Vec<_> = earlier.iter().filter(said).copied().collect();
+    let (_, rest_kept) = kept(of_rest.iter().copied(), &behind);
+    let (kept_bytes, kept_count) = kept(of_all.iter().copied(), &now);
+    let begun = !earlier.get(first).is_none_or(|segment| segment.class.is_head() || segment.class == Class::FirstUser);
+
+    if begun {
+        // The same head and the same first words: one conversation. It goes on behind the change, or it does not.
+        let shrunk = prompt.bytes() * 10 < bytes(earlier.iter().copied()) * 7;
+        return match () {
+            () if rest_kept == 0 && rest.len() > 1 => Kinship::Rewound(change),
+            () if shrunk && kept_bytes * 2 < bytes(of_all.iter().copied()) => Kinship::Compacted,
+            () => Kinship::Changed(change),
+        };
+    }
+    let opening: Vec<_> = earlier.iter().filter(|segment| segment.class == Class::FirstUser).copied().collect();
+    let (_, opening_kept) = kept(opening.iter().copied(), &now);
+    let same_opening = !opening.is_empty() && opening_kept == opening.len();
+    let goes_on = kept_count >= 2 && kept_count * 2 >= of_all.len();
+    let alike = head_alike(earlier, later, &now);
+    if goes_on || same_opening && alike && of_all.len() < 2 {
+        return Kinship::Changed(change);
+    }
+    if !alike {
+        return Kinship::Stranger;
+    }
+    let replaced = of_all.len() >= 2 && kept_count * 10 < of_all.len() * 3;
+    match () {
+        () if replaced && (prompt.summary || same_opening || kept_count >= 1) => Kinship::Compacted,
+        () if same_opening => Kinship::Changed(change),
+        // Nothing was said yet that could tell; what grew by one answer behind the same head goes on.
+        () if grew_by_an_answer(earlier, later, first) => Kinship::PerhapsChanged(change),
+        () => Kinship::Stranger,
+    }
+}
+
+/// Whether the heads are about the same: half of it in the same words, or as much of it.
+fn head_alike(earlier: &[&Segment], later: &[Segment], now: &Bag) -> bool {
+    let head = |segment: &&Segment| segment.class.is_head() && segment.class != Class::Header;
+    let before: Vec<_> = earlier.iter().copied().filter(head).collect();
+    let total = bytes(before.iter().copied());
+    let (same, _) = kept(before.iter().copied(), now);
+    let after: Vec<_> = later.iter().filter(head).collect();
+    let new_total = bytes(after.iter().copied());
+    let about = before.len() == after.len() && total.abs_diff(new_total) * 4 <= total.max(new_total);
+    total == 0 && new_total == 0 || total > 0 && (same * 2 >= total || about)
+}
+
+/// Whether the whole head stayed, and behind a first message of other words the conversation is one answer further.
+fn grew_by_an_answer(earlier: &[&Segment], later: &[Segment], first: usize) -> bool {
+    let whole_head = earlier.get(first).is_some_and(|segment| segment.class == Class::FirstUser);
+    let before = super::tree::answers(earlier.iter().copied());
+    whole_head && super::tree::answers(later) > before && super::tree::answers(later) <= before + 2
+}
+
+/// The first change, given what each prompt has from there on.
+fn first_change(rest: &[&Segment], new: &[Segment], behind: &Bag) -> Change {
+    let at = |segment: &Segment, kind| Change { path: segment.path, class: segment.class, kind };
+    let (old, new_one) = match (rest.first(), new.first()) {
+        (Some(old), Some(new_one)) => (*old, new_one),
+        (Some(old), None) => return at(old, Kind::Removed),
+        (None, Some(new_one)) => return at(new_one, Kind::Inserted),
+        // Only whole prompts that differ are compared; a change that cannot be is told as an edit at the head.
+        (None, None) => {
+            return Change {
+                path: Path::member(super::segment::Root::Messages),
+                class: Class::History,
+                kind: Kind::Edited,
+            };
+        }
+    };
+    // Texts may occur more than once: what counts is whether there are fewer of the old and more of the new one.
+    let before = bag(rest.iter().copied());
+    let count = |bag: &Bag, segment: &Segment| bag.get(&segment.digest).copied().unwrap_or(0);
+    let gone = count(behind, old) < count(&before, old);
+    let came = count(behind, new_one) > count(&before, new_one);
+    match (gone, came) {
+        (false, false) => at(new_one, Kind::Reordered),
+        (false, true) => at(new_one, Kind::Inserted),
+        (true, false) => at(old, Kind::Removed),
+        (true, true) if same_place(old, new_one) => at(new_one, Kind::Edited),
+        (true, true) if old.class == Class::Header => at(old, Kind::Removed),
+        (true, true) if new_one.class == Class::Header => at(new_one, Kind::Inserted),
+        (true, true) if new_one.path.item > old.path.item => at(old, Kind::Removed),
+        (true, true) => at(new_one, Kind::Edited),
+    }
+}
+
+fn same_place(old: &Segment, new: &Segment) -> bool {
+    old.path.root == new.path.root
+        && old.path.item == new.path.item
+        && (old.class == Class::Header) == (new.class == Class::Header)
+}

@@ -1,0 +1,96 @@
+//! Chat completions.
+
+use super::{Cutter, class_of, is_role, is_system, text};
+use crate::json::{Kind, Value};
+use crate::prompt::chain::Voice;
+use crate::prompt::segment::{Class, Part, Path, Root};
+
+pub(super) fn cut(root: Value<'_>, cutter: &mut Cutter<'_>) {
+    let list: Vec<_> = root.get("messages").into_iter().flat_map(Value::items).collect();
+    let started = list.iter().position(|&message| !is_system(message)).unwrap_or(list.len());
+    cutter.head(
+        |cutter| {
+            for (index, message) in list[..started].iter().enumerate() {
+                let item = Path::item(Root::Messages, index);
+                let block = |index| item.part(Part::block(index));
+                cutter.open();
+                if let Some(content) = message.get("content") {
+                    cutter.add_system_content(item.part(Part::Content), block, content);
+                }
+            }
+        },
+        |cutter| {
+            let tools = root.get("tools").into_iter().flat_map(Value::items);
+            tools.enumerate().for_each(|(index, tool)| cutter.add_tool(index, tool));
+        },
+    );
+    let first_user = list.iter().position(|&message| is_role(message, "user"));
+    let last_answer = list.iter().rposition(|&message| is_role(message, "assistant"));
+    for (index, &message) in list.iter().enumerate().skip(started) {
+        let item = Path::item(Root::Messages, index);
+        let class = class_of(index, first_user, last_answer);
+        let (class, voice) = match () {
+            () if is_system(message) => (Class::LateSystem, Voice::System),
+            () if is_role(message, "assistant") => (class, Voice::Assistant),
+            () if is_role(message, "tool") => (class, Voice::Result),
+            () => (class, Voice::User),
+        };
+        cutter.open();
+        add_message(item, class, voice, message, cutter);
+    }
+}
+
+fn add_message(item: Path, class: Class, voice: Voice, message: Value<'_>, cutter: &mut Cutter<'_>) {
+    let reasoning = message.get("reasoning").or_else(|| message.get("reasoning_content"));
+    if let Some(text) = reasoning.and_then(Value::as_text).filter(|text| !text.is_empty()) {
+        cutter.reasoning = true;
+        cutter.add_text(item.part(Part::Reasoning), class, Voice::Reasoning, text);
+    }
+    match message.get("content") {
+        Some(content) if content.kind() == Kind::Array => {
+            for (index, part) in content.items().enumerate() {
+                add_part(item.part(Part::block(index)), class, voice, part, cutter);
+            }
+        }
+        Some(content) if content.kind() == Kind::String => {
+            content
+                .as_text()
+                .into_iter()
+                .for_each(|text| cutter.add_text(item.part(Part::Content), class, voice, text));
+        }
+        _ => {}
+    }
+    for (index, call) in message.get("tool_calls").into_iter().flat_map(Value::items).enumerate() {
+        let function = call.get("function").unwrap_or(call);
+        cutter.add_made(item.part(Part::call(index)), class, Voice::Call, |out| call_of(function, out));
+    }
+}
+
+/// A call's name and arguments. Engines read the arguments and spell them anew.
+pub(super) fn call_of(function: Value<'_>, out: &mut Vec<u8>) {
+    text::push(function.get("name"), out);
+    out.push(b'\n');
+    match function.get("arguments") {
+        Some(arguments) if arguments.kind() == Kind::String => {
+            let mut plain = Vec::new();
+            text::push(Some(arguments), &mut plain);
+            text::push_json(&plain, out);
+        }
+        Some(arguments) => text::push_json(arguments.raw(), out),
+        None => {}
+    }
+}
+
+/// One part of a content; also of the Responses API's.
+pub(super) fn add_part(path: Path, class: Class, voice: Voice, part: Value<'_>, cutter: &mut Cutter<'_>) {
+    let image = part.get("image_url").or_else(|| part.get("input_audio")).or_else(|| part.get("file_id"));
+    match (part.get("text").and_then(Value::as_text), image) {
+        (Some(text), _) => cutter.add_text(path, class, voice, text),
+        (None, Some(image)) => {
+            // `{"url": ...}` and the URL itself are the same image.
+            let url = image.get("url").unwrap_or(image);
+            cutter.add_made(path, Class::Image, Voice::Image, |out| text::push_json(url.raw(), out));
+        }
+        (None, None) => cutter.add_other(path, class, part),
+    }
+}

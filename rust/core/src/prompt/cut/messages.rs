@@ -1,0 +1,118 @@
+//! Anthropic Messages.
+
+use super::{Cutter, Form, class_of, is_role, is_system, text};
+use crate::json::{Kind, Text, Value};
+use crate::prompt::chain::Voice;
+use crate::prompt::segment::{Class, Part, Path, Root};
+use crate::translate::request::{offered_tools, prints_reasoning};
+
+pub(super) fn cut(root: Value<'_>, cutter: &mut Cutter<'_>) {
+    let list: Vec<_> = root.get("messages").into_iter().flat_map(Value::items).collect();
+    let started = list.iter().position(|&message| !is_system(message)).unwrap_or(list.len());
+    cutter.head(
+        |cutter| {
+            cutter.open();
+            if let Some(system) = root.get("system") {
+                let block = |index| Path::item(Root::System, index);
+                cutter.add_system_content(Path::member(Root::System), block, system);
+            }
+            for (index, message) in list[..started].iter().enumerate() {
+                let item = Path::item(Root::Messages, index);
+                let block = |index| item.part(Part::block(index));
+                if let Some(content) = message.get("content") {
+                    cutter.add_system_content(item.part(Part::Content), block, content);
+                }
+            }
+        },
+        |cutter| tools(root, cutter),
+    );
+    let first_user = list.iter().position(|&message| is_role(message, "user"));
+    let last_answer = list.iter().rposition(|&message| is_role(message, "assistant"));
+    for (index, &message) in list.iter().enumerate().skip(started) {
+        let item = Path::item(Root::Messages, index);
+        let class = class_of(index, first_user, last_answer);
+        cutter.open();
+        let Some(content) = message.get("content") else { continue };
+        let (class, voice) = match () {
+            () if is_system(message) => (Class::LateSystem, Voice::System),
+            () if is_role(message, "assistant") => (class, Voice::Assistant),
+            () => (class, Voice::User),
+        };
+        match content.as_text() {
+            Some(text) => cutter.add_text(item.part(Part::Content), class, voice, text),
+            None => {
+                for (index, block) in content.items().enumerate() {
+                    add_block(item.part(Part::block(index)), class, voice, block, cutter);
+                }
+            }
+        }
+    }
+}
+
+fn tools(root: Value<'_>, cutter: &mut Cutter<'_>) {
+    let list: Vec<_> = root.get("tools").into_iter().flat_map(Value::items).collect();
+    if cutter.form != Form::Translated {
+        return list.iter().enumerate().for_each(|(index, &tool)| cutter.add_tool(index, tool));
+    }
+    for (place, tool) in offered_tools(root, cutter.profile).into_iter().enumerate() {
+        // A tool that the conversation itself defines comes behind those of the list.
+        let index = list.iter().position(|listed| listed.span() == tool.span());
+        cutter.add_tool(index.unwrap_or(list.len() + place), tool);
+    }
+}
+
+fn add_block(path: Path, class: Class, voice: Voice, block: Value<'_>, cutter: &mut Cutter<'_>) {
+    let kind = block.get("type").and_then(Value::as_text).map(Text::decode).unwrap_or_default();
+    match &*kind {
+        "text" => block.get("text").and_then(Value::as_text).into_iter().for_each(|text| {
+            cutter.add_text(path, class, voice, text);
+        }),
+        "thinking" => {
+            if cutter.form == Form::Messages || prints_reasoning(cutter.profile.engine) {
+                cutter.reasoning = true;
+                let text = block.get("thinking").and_then(Value::as_text);
+                text.into_iter().for_each(|text| cutter.add_text(path, class, Voice::Reasoning, text));
+            }
+        }
+        // Sealed for Anthropic's own servers.
+        "redacted_thinking" => {}
+        "tool_use" => cutter.add_made(path, class, Voice::Call, |out| {
+            text::push(block.get("name"), out);
+            out.push(b'\n');
+            block.get("input").into_iter().for_each(|input| text::push_json(input.raw(), out));
+        }),
+        "tool_result" => {
+            // A message of its own toward the engine, and so is what follows it.
+            cutter.open();
+            cutter.add_made(path, class, Voice::Result, |out| result(block, out));
+            cutter.open();
+        }
+        "image" => cutter.add_made(path, Class::Image, Voice::Image, |out| {
+            block.get("source").into_iter().for_each(|source| text::push_json(source.raw(), out));
+        }),
+        server if server.ends_with("_tool_use") || server.ends_with("_tool_result") => {
+            if cutter.form == Form::Messages {
+                cutter.add_other(path, class, block);
+            }
+        }
+        _ => cutter.add_other(path, class, block),
+    }
+}
+
+/// A tool's result: its texts, and whatever else it holds. One without any is rendered all the same.
+fn result(block: Value<'_>, out: &mut Vec<u8>) {
+    out.push(u8::from(block.get("is_error").and_then(Value::as_bool) == Some(true)));
+    let Some(content) = block.get("content") else { return };
+    if content.kind() == Kind::String {
+        return text::push(Some(content), out);
+    }
+    for (index, part) in content.items().enumerate() {
+        if index > 0 {
+            out.push(b'\n');
+        }
+        match part.get("text") {
+            Some(literal) => text::push(Some(literal), out),
+            None => super::members(part, out),
+        }
+    }
+}

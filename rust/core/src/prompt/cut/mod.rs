@@ -1,0 +1,388 @@
+//! From a body to its prompt: ordered segments of what a template prints, in any dialect.
+//!
+//! What no template prints does not count: `cache_control`, `metadata`, ids, the spelling of strings, and whether a
+//! text stands alone or as a list of one. What a rule takes out before the engine sees it does not count either.
+
+mod chat;
+mod messages;
+mod responses;
+mod text;
+
+use std::borrow::Cow;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::chain::{Chain, Tag, Voice};
+use super::segment::{Class, Parameters, Path, Prompt, Root};
+use crate::json::{Kind, Text, Value};
+use crate::normalize::billing_header::{self, Header};
+use crate::profile::{Profile, TemplateOrder};
+
+/// The dialect of a body, and how far it is translated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Anthropic Messages, translated into chat.
+    Translated,
+    /// Anthropic Messages, passed to the engine's own endpoint.
+    Messages,
+    /// Chat completions.
+    Chat,
+    /// Responses.
+    Responses,
+}
+
+/// Cuts a body into segments. Never fails: what it does not know counts as it is written.
+pub fn cut(root: Value<'_>, form: Form, profile: &Profile) -> Prompt {
+    let mut cutter = Cutter::new(profile, form);
+    match form {
+        Form::Translated | Form::Messages => messages::cut(root, &mut cutter),
+        Form::Chat => chat::cut(root, &mut cutter),
+        Form::Responses => responses::cut(root, &mut cutter),
+    }
+    cutter.finish(root)
+}
+
+/// Openings that clients give to the summary with which a conversation goes on after compaction.
+const SUMMARIES: [&str; 3] = [
+    "This session is being continued from a previous conversation",
+    "Another language model started to solve this problem",
+    "<state_snapshot>",
+];
+
+struct Cutter<'p> {
+    profile: &'p Profile,
+    form: Form,
+    chain: Chain,
+    /// Where segments that are no plain text are put together.
+    scratch: Vec<u8>,
+    /// Whether the next system text is the first one, which may begin with a billing header.
+    first_system: bool,
+    /// Whether the next segment opens a message.
+    opens: bool,
+    summary: bool,
+    reasoning: bool,
+}
+
+impl<'p> Cutter<'p> {
+    fn new(profile: &'p Profile, form: Form) -> Self {
+        Self {
+            profile,
+            form,
+            chain: Chain::default(),
+            scratch: Vec::new(),
+            first_system: true,
+            opens: true,
+            summary: false,
+            reasoning: false,
+        }
+    }
+
+    fn finish(self, root: Value<'_>) -> Prompt {
+        let parameters = parameters(root, self.profile);
+        let (segments, blocks) = self.chain.finish();
+        Prompt { segments, blocks, parameters, summary: self.summary, reasoning: self.reasoning }
+    }
+
+    /// Runs `system` and `tools` in the order of the engine's template.
+    fn head(&mut self, system: impl FnOnce(&mut Self), tools: impl FnOnce(&mut Self)) {
+        match self.profile.template_order {
+            TemplateOrder::ToolsFirst => {
+                tools(self);
+                system(self);
+            }
+            TemplateOrder::SystemFirst => {
+                system(self);
+                tools(self);
+            }
+        }
+    }
+
+    /// Begins a message: its first segment carries the template's markers.
+    fn open(&mut self) {
+        self.opens = true;
+    }
+
+    fn add(&mut self, path: Path, class: Class, voice: Voice, text: &[u8]) {
+        if !text.is_empty() {
+            self.chain.add(path, class, Tag { voice, opens: self.opens }, text);
+            self.opens = false;
+        }
+    }
+
+    fn add_text(&mut self, path: Path, class: Class, voice: Voice, text: Text<'_>) {
+        let text = text::decoded(text);
+        if class == Class::FirstUser && !self.summary {
+            self.summary = SUMMARIES.iter().any(|opening| text.starts_with(opening.as_bytes()));
+        }
+        self.add(path, class, voice, &text);
+    }
+
+    /// A segment that `write` puts together.
+    fn add_made(&mut self, path: Path, class: Class, voice: Voice, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        write(&mut scratch);
+        self.add(path, class, voice, &scratch);
+        self.scratch = scratch;
+    }
+
+    /// A text of the head, with the billing header that may stand in front of it as a segment of its own; where rule 1
+    /// takes the header out it never reaches the engine, and is none.
+    fn add_system(&mut self, path: Path, text: Text<'_>) {
+        let found = if self.first_system { billing_header::find(text) } else { Header::Absent };
+        self.first_system &= found == Header::Whole;
+        let cut = match found {
+            Header::Absent | Header::Unknown => 0,
+            Header::Whole => text.raw().len(),
+            Header::Prefix(bytes) => bytes,
+        };
+        let (header, rest) = text.raw().split_at_checked(cut).unwrap_or((b"", text.raw()));
+        if !self.strips_header() {
+            self.add_text(path, Class::Header, Voice::System, Text::new(header));
+        }
+        self.add_text(path, Class::System, Voice::System, Text::new(rest));
+    }
+
+    fn strips_header(&self) -> bool {
+        self.profile.billing_header && !self.profile.anthropic_upstream && self.form != Form::Responses
+    }
+
+    /// The texts of a system content: a string, or a list of blocks with `text`.
+    fn add_system_content(&mut self, whole: Path, block: impl Fn(usize) -> Path, content: Value<'_>) {
+        match content.kind() {
+            Kind::String => content.as_text().into_iter().for_each(|text| self.add_system(whole, text)),
+            _ => {
+                for (index, item) in content.items().enumerate() {
+                    match item.get("text").and_then(Value::as_text) {
+                        Some(text) => self.add_system(block(index), text),
+                        None => self.add_other(block(index), Class::System, item),
+                    }
+                }
+            }
+        }
+    }
+
+    /// A tool: its name, description and schema, in this order, as engines keep it.
+    fn add_tool(&mut self, index: usize, tool: Value<'_>) {
+        let function = tool.get("function").unwrap_or(tool);
+        let schema = function.get("parameters").or_else(|| function.get("input_schema"));
+        self.opens = true;
+        self.add_made(Path::item(Root::Tools, index), Class::Tools, Voice::Tool, |out| {
+            if function.get("name").is_none() {
+                return members(tool, out);
+            }
+            text::push(function.get("name"), out);
+            out.push(b'\n');
+            text::push(function.get("description"), out);
+            out.push(b'\n');
+            schema.into_iter().for_each(|schema| text::push_json(schema.raw(), out));
+        });
+    }
+
+    /// A block of a kind that is not known: all of it but what no template prints.
+    fn add_other(&mut self, path: Path, class: Class, block: Value<'_>) {
+        self.add_made(path, class, Voice::Other, |out| match block.as_text() {
+            Some(text) => out.extend_from_slice(&text::decoded(text)),
+            None => members(block, out),
+        });
+    }
+}
+
+/// The members of an object that a template could print.
+fn members(object: Value<'_>, out: &mut Vec<u8>) {
+    if object.kind() != Kind::Object {
+        return text::push_json(object.raw(), out);
+    }
+    for (name, value) in object.members() {
+        if !["cache_control", "id", "tool_use_id", "call_id", "citations"].iter().any(|skipped| name.is(skipped)) {
+            out.extend_from_slice(name.raw());
+            out.push(b':');
+            text::push_json(value.raw(), out);
+            out.push(b'\n');
+        }
+    }
+}
+
+/// The class of message `index` of a conversation whose first user message and last answer are known.
+fn class_of(index: usize, first_user: Option<usize>, last_answer: Option<usize>) -> Class {
+    if first_user == Some(index) {
+        Class::FirstUser
+    } else if last_answer.is_none_or(|last| index > last) {
+        Class::LastTurn
+    } else {
+        Class::History
+    }
+}
+
+/// Whether the role of `message` is `role`.
+fn is_role(message: Value<'_>, role: &str) -> bool {
+    message.get("role").and_then(Value::as_text).is_some_and(|text| text.is(role))
+}
+
+fn is_system(message: Value<'_>) -> bool {
+    is_role(message, "system") || is_role(message, "developer")
+}
+
+/// Model, effort and template switches, wherever a dialect puts them.
+fn parameters(root: Value<'_>, profile: &Profile) -> Parameters {
+    let asked = root.get("model").and_then(Value::as_text).map(Text::decode).unwrap_or_default();
+    let model = profile.upstream_model(&asked).map_or(asked, |served| Cow::Owned(served.to_owned()));
+    let mut said = Vec::new();
+    let mut say = |name: &str, value: Option<Value<'_>>| {
+        if let Some(value) = value.filter(|value| !value.is_null()) {
+            said.extend_from_slice(name.as_bytes());
+            text::push_json(value.raw(), &mut said);
+        }
+    };
+    say("effort", root.get("reasoning_effort"));
+    say("effort", root.get("output_config").and_then(|config| config.get("effort")));
+    say("effort", root.get("reasoning").and_then(|reasoning| reasoning.get("effort")));
+    say("thinking", root.get("thinking").and_then(|thinking| thinking.get("type")));
+    say("kwargs", root.get("chat_template_kwargs"));
+    let choice = root.get("tool_choice");
+    say("choice", choice.filter(|choice| choice.as_text().is_some_and(|text| text.is("none"))));
+    Parameters { model: digest(model.as_bytes()), template: digest(&said) }
+}
+
+/// A digest of a text, 0 for none.
+fn digest(text: &[u8]) -> u64 {
+    if text.is_empty() { 0 } else { xxh3_64(text) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json::Tape;
+    use crate::profile::Engine;
+    use crate::prompt::segment::Segment;
+
+    fn prompt(body: &str, form: Form, profile: &Profile) -> Prompt {
+        cut(Tape::new().scan(body.as_bytes()).unwrap(), form, profile)
+    }
+
+    fn told(segments: &[Segment]) -> Vec<String> {
+        segments.iter().map(|segment| format!("{} {}", segment.path, segment.class.name())).collect()
+    }
+
+    const MESSAGES: &str = r#"{"model":"m","system":[{"type":"text","text":"x-anthropic-billing-header: cc_version=1; cch=1;"},
+        {"type":"text","text":"You are."}],"tools":[{"name":"a","description":"d","input_schema":{"type":"object"}}],
+        "messages":[{"role":"user","content":"hi"},{"role":"system","content":"note"},
+        {"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":""},{"type":"text","text":"ok"},
+        {"type":"tool_use","id":"1","name":"a","input":{"x": 1}}]},
+        {"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":"done"},{"type":"text","text":"go"}]}]}"#;
+
+    #[test]
+    fn a_messages_body_in_the_order_of_the_template() {
+        let mut profile = Profile { engine: Engine::Vllm, ..Profile::default() };
+        let rest = [
+            "messages[0].content first-user",
+            "messages[1].content late-system",
+            "messages[2].content[0] history",
+            "messages[2].content[1] history",
+            "messages[2].content[2] history",
+            "messages[3].content[0] last-turn",
+            "messages[3].content[1] last-turn",
+        ];
+        let told_of = |profile: &Profile| told(&prompt(MESSAGES, Form::Translated, profile).segments);
+        assert_eq!(told_of(&profile), [&["tools[0] tools", "system[1] system"][..], &rest].concat());
+        profile.billing_header = false;
+        profile.template_order = TemplateOrder::SystemFirst;
+        let head = ["system[0] header", "system[1] system", "tools[0] tools"];
+        assert_eq!(told_of(&profile), [&head[..], &rest].concat());
+    }
+
+    #[test]
+    fn what_no_template_prints_does_not_count() {
+        let profile = Profile { engine: Engine::Vllm, ..Profile::default() };
+        let one = prompt(MESSAGES, Form::Translated, &profile);
+        let other = MESSAGES
+            .replace(
+                r#""content":"hi""#,
+                r#""content":[{"type":"text","text":"h\u0069","cache_control":{"type":"ephemeral"}}]"#,
+            )
+            .replace(r#"{"x": 1}"#, r#"{ "x":1 }"#)
+            .replace(r#""1""#, r#""2""#)
+            .replace("cch=1", "cch=2")
+            .replace(r#"{"model""#, r#"{"metadata":{"user_id":"u"},"model""#);
+        let two = prompt(&other, Form::Translated, &profile);
+        let digests = |prompt: &Prompt| prompt.segments.iter().map(|segment| segment.chain).collect::<Vec<_>>();
+        assert_eq!(digests(&one), digests(&two));
+        assert_eq!(one.blocks, two.blocks);
+        assert_eq!(one.parameters, two.parameters);
+        assert!(one.reasoning && !one.summary);
+        let dropped = Profile { engine: Engine::OpenAi, ..Profile::default() };
+        assert!(!prompt(MESSAGES, Form::Translated, &dropped).reasoning);
+    }
+
+    #[test]
+    fn what_it_prints_does() {
+        let profile = Profile { engine: Engine::Vllm, ..Profile::default() };
+        let one = prompt(MESSAGES, Form::Translated, &profile);
+        for (from, to, place) in [
+            (r#""input_schema":{"type":"object"}"#, r#""input_schema":{"type":"array"}"#, 0),
+            ("You are.", "You were.", 1),
+            (r#""content":"hi""#, r#""content":"ho""#, 2),
+            (r#"{"x": 1}"#, r#"{"x": 1.0}"#, 6),
+            ("done", "gone", 7),
+        ] {
+            let two = prompt(&MESSAGES.replace(from, to), Form::Translated, &profile);
+            let first = one.segments.iter().zip(&two.segments).position(|(a, b)| a.chain != b.chain);
+            assert_eq!(first, Some(place), "{to}");
+        }
+    }
+
+    #[test]
+    fn chat_and_responses_have_the_same_classes() {
+        let profile = Profile { billing_header: false, ..Profile::default() };
+        let chat = r#"{"model":"m","messages":[{"role":"developer","content":"x-anthropic-billing-header: cc_version=1;\nYou are."},
+            {"role":"user","content":[{"type":"text","text":"see"},{"type":"image_url","image_url":{"url":"data:x"}}]},
+            {"role":"assistant","reasoning":"r","content":"a","tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{\"a\": 1}"}}]},
+            {"role":"tool","tool_call_id":"1","content":"out"}],"tools":[{"type":"function","function":{"name":"f","parameters":{}}}]}"#;
+        assert_eq!(
+            told(&prompt(chat, Form::Chat, &profile).segments),
+            [
+                "tools[0] tools",
+                "messages[0].content header",
+                "messages[0].content system",
+                "messages[1].content[0] first-user",
+                "messages[1].content[1] image",
+                "messages[2].reasoning history",
+                "messages[2].content history",
+                "messages[2].tool_calls[0] history",
+                "messages[3].content last-turn",
+            ]
+        );
+        let responses = r#"{"model":"m","instructions":"You are.","input":[{"role":"developer","content":"more"},
+            {"type":"message","role":"user","content":[{"type":"input_text","text":"hi"}]},
+            {"type":"function_call","name":"f","arguments":"{}","call_id":"1"},
+            {"type":"function_call_output","call_id":"1","output":"out"}],"tools":[{"type":"function","name":"f","parameters":{}}]}"#;
+        assert_eq!(
+            told(&prompt(responses, Form::Responses, &profile).segments),
+            [
+                "tools[0] tools",
+                "instructions system",
+                "input[0].content system",
+                "input[1].content[0] first-user",
+                "input[2] history",
+                "input[3] last-turn",
+            ]
+        );
+    }
+
+    #[test]
+    fn odd_bodies_are_cut_as_far_as_they_go() {
+        for body in [
+            "{}",
+            "[]",
+            "1",
+            r#"{"messages":7}"#,
+            r#"{"messages":[1,null,"x",{"role":"user"}]}"#,
+            r#"{"system":{"a":1},"tools":"x"}"#,
+            r#"{"messages":[{"role":"user","content":{"a":[1]}}],"input":"text"}"#,
+        ] {
+            for form in [Form::Translated, Form::Messages, Form::Chat, Form::Responses] {
+                prompt(body, form, &Profile::default());
+            }
+        }
+    }
+}
