@@ -54,6 +54,7 @@ fn run(bencher: Bencher<'_, '_>, route: Route, body: &[u8], mapped: bool) {
         usage: UsageMode::Net,
         ids: Ids { seed: 7 },
         estimate: 0,
+        diagnostics: None,
         anthropic: false,
     };
     let mut out = Vec::with_capacity(body.len() * 2);

@@ -15,6 +15,8 @@ use crate::usage::EngineUsage;
 pub struct Summary {
     /// The engine's own usage; fields that it did not report are `None`.
     pub usage: EngineUsage,
+    /// The answer's id as the client was told it, where the route has one that requests can name later.
+    pub message_id: Option<String>,
     /// `finish_reason` (chat) or `stop_reason` (Messages) as the engine said it.
     pub finish: Option<String>,
     /// Events (streams) read from the engine.
@@ -45,6 +47,8 @@ pub struct Ask {
     pub ids: Ids,
     /// For `count_tokens`: an estimate in tokens, used when the engine cannot count.
     pub estimate: u64,
+    /// JSON of the vendor's own cache diagnostics, where the request asked for them.
+    pub diagnostics: Option<String>,
     /// For `GET /v1/models`: whether the client speaks Anthropic (it sent `anthropic-version`).
     pub anthropic: bool,
 }
@@ -108,6 +112,12 @@ impl Reader {
             Route::CountTokens | Route::Models | Route::Other => Stream::Plain(false),
         };
         Self { ask, stream, summary: Summary::default(), estimated: false }
+    }
+
+    /// A reader that also tells the client this diagnosis of its cache: JSON of the vendor's form.
+    #[must_use]
+    pub fn with_diagnostics(self, diagnostics: String) -> Self {
+        Self::new(Ask { diagnostics: Some(diagnostics), ..self.ask })
     }
 
     /// The dialect that the client expects errors in.

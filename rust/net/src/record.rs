@@ -5,8 +5,17 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use foreword_core::answer::Summary;
 use foreword_core::error::{Fault, Source};
-use foreword_core::json::write_str;
+use foreword_core::profile::UsageMode;
+use foreword_core::prompt::verdict::Verdict;
 use foreword_core::request::{Notes, Route};
+use foreword_core::usage::EngineUsage;
+
+use crate::json::Object;
+use crate::prefixes::write_verdict;
+use crate::who::Client;
+
+/// Version of the record's form: grows when a member changes its meaning, not when one is added.
+const VERSION: u32 = 1;
 
 /// What is noted while an exchange runs.
 #[derive(Debug)]
@@ -17,8 +26,20 @@ pub struct Record {
     pub route: Route,
     /// The id told to the client.
     pub request_id: String,
+    /// Path of the request, for known routes.
+    pub entry: &'static str,
+    /// Who sent it.
+    pub client: Client,
+    /// Digest of the session it belongs to.
+    pub session: Option<String>,
+    /// Its line in the journal, and its turn there.
+    pub place: Option<(u64, u32)>,
     /// The model as requested.
     pub model: Option<String>,
+    /// The model as the engine was asked for it.
+    pub upstream_model: Option<String>,
+    /// The engine's kind.
+    pub engine: &'static str,
     /// Whether a stream was asked for.
     pub stream: bool,
     /// What rules and translator did; none if the request could not be prepared.
@@ -39,6 +60,16 @@ pub struct Record {
     pub answer_bytes: usize,
     /// What the engine said of it, raw.
     pub summary: Summary,
+    /// How usage is told, where the client is told it in Anthropic's form.
+    pub usage_mode: Option<UsageMode>,
+    /// Whether the count of cached tokens comes from the engine's log.
+    pub cached_by_log: bool,
+    /// Who lost the prefix; none where there is no prompt, or no answer.
+    pub verdict: Option<Verdict>,
+    /// The prompt's segments, as JSON.
+    pub prompt: Option<String>,
+    /// Tokens that rules which are off would have saved.
+    pub shadow: Vec<(&'static str, u64)>,
     /// When the exchange began.
     started: Instant,
     clock: SystemTime,
@@ -52,7 +83,13 @@ impl Record {
         Self {
             route,
             request_id,
+            entry: "other",
+            client: Client::default(),
+            session: None,
+            place: None,
             model: None,
+            upstream_model: None,
+            engine: "unknown",
             stream: false,
             notes: None,
             status: 499,
@@ -63,6 +100,11 @@ impl Record {
             body_bytes: (body_bytes, 0),
             answer_bytes: 0,
             summary: Summary::default(),
+            usage_mode: None,
+            cached_by_log: false,
+            verdict: None,
+            prompt: None,
+            shadow: Vec::new(),
             started: Instant::now(),
             clock: SystemTime::now(),
             prepared: None,
@@ -78,6 +120,11 @@ impl Record {
     /// The first byte for the client is there.
     pub fn first_byte(&mut self) {
         self.first.get_or_insert_with(|| self.started.elapsed());
+    }
+
+    /// Seconds since 1970 at which it began.
+    pub fn began(&self) -> f64 {
+        self.clock.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
     }
 
     /// The route's name, as in labels.
@@ -110,94 +157,99 @@ impl Record {
         }
     }
 
-    /// The record as JSON. Times are seconds, what is not known is null.
+    /// The record as JSON: docs/ledger.md has its members. Times are seconds, what is not known is null.
     pub fn to_json(&self) -> Vec<u8> {
+        self.object().end().into_bytes()
+    }
+
+    /// The record of an exchange whose cached tokens the engine's log has yet to tell.
+    pub fn to_pending_json(&self) -> Vec<u8> {
+        let mut json = self.object();
+        json.raw("pending", "true");
+        json.end().into_bytes()
+    }
+
+    fn object(&self) -> Object {
         let mut json = Object::default();
+        json.raw("v", VERSION.to_string());
         json.text("request_id", Some(&self.request_id));
-        let clock = self.clock.duration_since(UNIX_EPOCH).unwrap_or_default();
-        json.raw("time", format!("{:.3}", clock.as_secs_f64()));
+        json.raw("time", format!("{:.3}", self.began()));
         json.text("route", Some(self.route_name()));
+        json.text("entry", Some(self.entry));
+        json.text("client", Some(self.client.name));
+        json.text("client_version", self.client.version.as_deref());
         json.text("model", self.model.as_deref());
+        json.text("upstream_model", self.upstream_model.as_deref());
+        json.text("engine", Some(self.engine));
+        json.text("session", self.session.as_deref());
+        json.count("line", self.place.map(|(line, _)| line));
+        json.count("turn", self.place.map(|(_, turn)| u64::from(turn)));
         json.raw("stream", self.stream.to_string());
         json.raw("status", self.status.to_string());
         json.text("outcome", Some(self.outcome()));
+        json.raw("fault", self.fault.as_ref().map_or_else(|| "null".to_owned(), told));
+        self.write_request(&mut json);
+        self.write_answer(&mut json);
+        match &self.verdict {
+            None => json.raw("verdict", "null"),
+            Some(verdict) => {
+                let mut judged = Object::default();
+                write_verdict(verdict, "name", &mut judged);
+                json.raw("verdict", judged.end());
+            }
+        }
+        json.raw("prompt", self.prompt.as_deref().unwrap_or("null"));
+        let mut shadow = Object::default();
+        self.shadow.iter().for_each(|(rule, tokens)| shadow.raw(rule, tokens.to_string()));
+        json.raw("shadow", shadow.end());
+        json
+    }
+
+    fn write_request(&self, json: &mut Object) {
         let nothing = Notes::default();
         let notes = self.notes.as_ref().unwrap_or(&nothing);
-        json.list("rules", notes.rules.iter().copied());
-        json.list("unknown_shapes", notes.unknown.iter().copied());
-        json.list("dropped", notes.dropped.iter().map(String::as_str));
+        json.texts("rules", notes.rules.iter().copied());
+        json.texts("unknown_shapes", notes.unknown.iter().copied());
+        json.texts("dropped", notes.dropped.iter().map(String::as_str));
         json.raw("body_bytes", self.body_bytes.0.to_string());
         json.raw("upstream_bytes", self.body_bytes.1.to_string());
+        json.raw("retried", self.retried.to_string());
+        json.seconds("prepare_seconds", self.prepared);
+    }
+
+    fn write_answer(&self, json: &mut Object) {
         json.raw("answer_bytes", self.answer_bytes.to_string());
         json.raw("events", self.summary.events.to_string());
         json.raw("unreadable_events", self.summary.unreadable.to_string());
-        json.seconds("prepare_seconds", self.prepared);
         json.seconds("ttft_seconds", self.first);
         json.seconds("duration_seconds", Some(self.started.elapsed()));
-        json.raw("retried", self.retried.to_string());
         json.raw("estimated", self.estimated.to_string());
         json.text("finish", self.summary.finish.as_deref());
+        json.text("message_id", self.summary.message_id.as_deref());
         let usage = &self.summary.usage;
         let mut tokens = Object::default();
         tokens.count("prompt_tokens", usage.prompt);
         tokens.count("completion_tokens", usage.completion);
+        // The log's count is no usage of the engine's answer, but it is what the engine says.
         tokens.count("cached_tokens", usage.cached);
         tokens.count("created_tokens", usage.created);
         tokens.count("reasoning_tokens", usage.reasoning);
         json.raw("usage", tokens.end());
-        match &self.fault {
-            None => json.raw("fault", "null"),
-            Some(fault) => {
-                let mut told = Object::default();
-                told.text("kind", Some(fault.kind.name()));
-                told.text("source", Some(fault.source.name()));
-                json.raw("fault", told.end());
-            }
-        }
-        json.end().into_bytes()
+        let source = if self.cached_by_log { "log" } else { "usage" };
+        json.text("cached_source", usage.cached.map(|_| source));
+        let told = self.usage_mode.filter(|_| usage.prompt.is_some()).map(|mode| {
+            let mut told = Object::default();
+            let said = if self.cached_by_log { EngineUsage { cached: None, ..*usage } } else { *usage };
+            said.client(mode).members().iter().for_each(|(name, count)| told.raw(name, count.to_string()));
+            told.end()
+        });
+        json.raw("told", told.unwrap_or_else(|| "null".to_owned()));
     }
 }
 
-/// Writes one JSON object member by member.
-#[derive(Default)]
-struct Object {
-    members: Vec<u8>,
-}
-
-impl Object {
-    fn raw(&mut self, key: &str, value: impl AsRef<str>) {
-        if !self.members.is_empty() {
-            self.members.push(b',');
-        }
-        write_str(key, &mut self.members);
-        self.members.push(b':');
-        self.members.extend_from_slice(value.as_ref().as_bytes());
-    }
-
-    fn text(&mut self, key: &str, value: Option<&str>) {
-        self.raw(key, value.map_or_else(|| "null".into(), literal));
-    }
-
-    fn count(&mut self, key: &str, value: Option<u64>) {
-        self.raw(key, value.map_or_else(|| "null".into(), |value| value.to_string()));
-    }
-
-    fn seconds(&mut self, key: &str, value: Option<Duration>) {
-        self.raw(key, value.map_or_else(|| "null".into(), |value| format!("{:.6}", value.as_secs_f64())));
-    }
-
-    fn list<'a>(&mut self, key: &str, values: impl Iterator<Item = &'a str>) {
-        let values: Vec<String> = values.map(literal).collect();
-        self.raw(key, format!("[{}]", values.join(",")));
-    }
-
-    fn end(self) -> String {
-        format!("{{{}}}", String::from_utf8_lossy(&self.members))
-    }
-}
-
-fn literal(text: &str) -> String {
-    let mut quoted = Vec::new();
-    write_str(text, &mut quoted);
-    String::from_utf8_lossy(&quoted).into_owned()
+fn told(fault: &Fault) -> String {
+    let mut told = Object::default();
+    told.text("kind", Some(fault.kind.name()));
+    told.text("source", Some(fault.source.name()));
+    told.end()
 }

@@ -117,12 +117,20 @@ fn kinship(earlier: &[&Segment], prompt: &Prompt, first: usize) -> Kinship {
     }
     let replaced = of_all.len() >= 2 && kept_count * 10 < of_all.len() * 3;
     match () {
-        () if replaced && (prompt.summary || same_opening || kept_count >= 1) => Kinship::Compacted,
+        () if replaced && (prompt.summary || same_opening || kept_count >= 1 || moved(&opening, later)) => {
+            Kinship::Compacted
+        }
         () if same_opening => Kinship::Changed(change),
         // Nothing was said yet that could tell; what grew by one answer behind the same head goes on.
         () if grew_by_an_answer(earlier, later, first) => Kinship::PerhapsChanged(change),
         () => Kinship::Stranger,
     }
+}
+
+/// Whether a part of the first user message stands behind another one now.
+fn moved(opening: &[&Segment], later: &[Segment]) -> bool {
+    let behind = later.iter().filter(|segment| segment.class != Class::FirstUser);
+    kept(behind, &bag(opening.iter().copied())).1 > 0
 }
 
 /// Whether the heads are about the same: half of it in the same words, or as much of it.
@@ -166,6 +174,7 @@ fn first_change(rest: &[&Segment], new: &[Segment], behind: &Bag) -> Change {
     let gone = count(behind, old) < count(&before, old);
     let came = count(behind, new_one) > count(&before, new_one);
     match (gone, came) {
+        (false, false) if left_behind(old, rest, new) => at(old, Kind::Removed),
         (false, false) => at(new_one, Kind::Reordered),
         (false, true) => at(new_one, Kind::Inserted),
         (true, false) => at(old, Kind::Removed),
@@ -175,6 +184,14 @@ fn first_change(rest: &[&Segment], new: &[Segment], behind: &Bag) -> Change {
         (true, true) if new_one.path.item > old.path.item => at(old, Kind::Removed),
         (true, true) => at(new_one, Kind::Edited),
     }
+}
+
+/// Whether a segment that is gone from its place stands only behind everything else that both prompts have: clients
+/// take what belongs to the newest message out of the older ones.
+fn left_behind(old: &Segment, rest: &[&Segment], new: &[Segment]) -> bool {
+    let others = bag(rest.iter().copied().filter(|segment| segment.digest != old.digest));
+    let last = new.iter().rposition(|segment| others.contains_key(&segment.digest));
+    new.iter().position(|segment| segment.digest == old.digest) > last
 }
 
 fn same_place(old: &Segment, new: &Segment) -> bool {

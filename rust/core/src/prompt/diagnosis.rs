@@ -8,7 +8,7 @@ use super::segment::{Class, Parameters, Prompt, Segment};
 pub enum Diagnosis {
     /// It begins with all of the earlier prompt.
     Same,
-    /// It differs, with the tokens behind the difference (an estimate) and those in front of it.
+    /// It differs: the tokens of the earlier prompt behind the difference, and those in front of it (estimates).
     Differs(Reason, u64, u64),
     /// The journal does not know the earlier answer.
     NotFound,
@@ -29,6 +29,47 @@ pub enum Reason {
     Settings,
 }
 
+impl Diagnosis {
+    /// The value of `diagnostics` on an answer of the Messages API; null where nothing differs.
+    pub fn anthropic(&self) -> String {
+        let reason = match self {
+            Self::Same => return "null".to_owned(),
+            Self::NotFound => r#"{"type":"previous_message_not_found"}"#.to_owned(),
+            // What else decides over a prompt has no name of its own there.
+            Self::Differs(Reason::Settings, ..) => r#"{"type":"unavailable"}"#.to_owned(),
+            Self::Differs(reason, missed, _) => {
+                let name = match reason {
+                    Reason::Model => "model_changed",
+                    Reason::System => "system_changed",
+                    Reason::Tools => "tools_changed",
+                    Reason::Messages | Reason::Settings => "messages_changed",
+                };
+                format!(r#"{{"type":"{name}","cache_missed_input_tokens":{missed}}}"#)
+            }
+        };
+        format!(r#"{{"cache_miss_reason":{reason}}}"#)
+    }
+
+    /// The value of `prompt_cache_diagnostics` on a response of the Responses API.
+    pub fn openai(&self) -> String {
+        match self {
+            Self::Same => r#"{"type":"cache_hit"}"#.to_owned(),
+            Self::NotFound => r#"{"type":"comparison_response_not_found"}"#.to_owned(),
+            Self::Differs(reason, missed, reusable) => {
+                let name = match reason {
+                    Reason::Model => "model_changed",
+                    Reason::Tools => "tools_changed",
+                    Reason::Settings => "reasoning_effort_changed",
+                    Reason::System | Reason::Messages => "input_changed",
+                };
+                format!(
+                    r#"{{"type":"cache_miss","reason":"{name}","cache_missed_tokens":{missed},"comparison_reusable_tokens":{reusable}}}"#
+                )
+            }
+        }
+    }
+}
+
 /// Compares `prompt` with the segments, parameters and token count of an earlier one.
 pub(super) fn compare(earlier: &[&Segment], parameters: Parameters, tokens: Option<u64>, prompt: &Prompt) -> Diagnosis {
     let same = earlier.iter().zip(&prompt.segments).take_while(|(one, other)| one.chain == other.chain).count();
@@ -40,7 +81,7 @@ pub(super) fn compare(earlier: &[&Segment], parameters: Parameters, tokens: Opti
         None => bytes / 4,
     };
     let differs = |reason, reach: u64| {
-        Diagnosis::Differs(reason, estimate(prompt.bytes().saturating_sub(reach)), estimate(reach))
+        Diagnosis::Differs(reason, estimate(before.saturating_sub(reach)), estimate(reach))
     };
     if parameters.model != prompt.parameters.model {
         return differs(Reason::Model, 0);

@@ -1,6 +1,6 @@
 //! The engine's own Messages streams: events pass as they came, with usage put right and failures well formed.
 
-use super::{Fate, rename, write_event};
+use super::{Fate, identity, rename, write_event};
 use crate::answer::{Ask, Summary};
 use crate::error::{Dialect, Fault};
 use crate::json::{Edits, Kind, Tape, Text, Value};
@@ -75,7 +75,9 @@ impl Relay {
             return;
         }
         if !state.started {
-            stream::write_head(&ids::message(state.ask.ids), &state.ask.model, ClientUsage::default(), out);
+            let Ask { ids, model, diagnostics, .. } = &state.ask;
+            let id = ids::message(*ids);
+            stream::write_head(&id, model, ClientUsage::default(), diagnostics.as_deref(), out);
             (state.started, state.headed) = (true, true);
         }
         out.extend_from_slice(stream::PING);
@@ -151,6 +153,8 @@ impl State {
     /// Start usage that does not know of the cache is the whole prompt as new input: zeros, until the end tells.
     fn start(&mut self, root: Value<'_>, edits: &mut Edits) {
         let Some(message) = root.get("message") else { return };
+        self.summary.message_id = identity(message);
+        diagnose(edits, message, &self.ask);
         let reported = message.get("usage").filter(|usage| usage.kind() == Kind::Object);
         if let Some(usage) = reported {
             self.summary.usage.note_messages(usage);
@@ -226,6 +230,16 @@ fn correct(edits: &mut Edits, object: Value<'_>, client: ClientUsage) {
     }
 }
 
+/// Adds the cache diagnostics that the client asked for; the engine knows nothing of them.
+fn diagnose(edits: &mut Edits, message: Value<'_>, ask: &Ask) {
+    if let Some(diagnostics) = &ask.diagnostics {
+        match message.get("diagnostics") {
+            Some(own) => edits.replace(own.span(), diagnostics.as_bytes()),
+            None => edits.add_member(message, &format!("\"diagnostics\":{diagnostics}")),
+        }
+    }
+}
+
 /// Notes what a whole message says; the edits that put its usage right and give the client its model name back.
 ///
 /// # Errors
@@ -242,7 +256,9 @@ pub(crate) fn whole(root: Value<'_>, ask: &Ask, summary: &mut Summary) -> Result
         summary.usage.note_messages(usage);
     }
     summary.finish = root.get("stop_reason").and_then(Value::as_text).map(|reason| reason.decode().into_owned());
+    summary.message_id = identity(root);
     let mut edits = Edits::new();
+    diagnose(&mut edits, root, ask);
     correct(&mut edits, root, summary.usage.client(ask.usage));
     if ask.model_mapped {
         rename(&mut edits, root, &ask.model);

@@ -48,6 +48,11 @@ fn write_event<'e>(event: Event<'e>, out: &mut Vec<u8>, mut fate: impl FnMut(&'e
     }
 }
 
+/// The id of a message or response.
+fn identity(object: Value<'_>) -> Option<String> {
+    object.get("id").and_then(Value::as_text).map(|id| id.decode().chars().take(128).collect())
+}
+
 /// Puts the requested model name in the place of the one that the engine serves.
 fn rename(edits: &mut Edits, object: Value<'_>, model: &str) {
     for (name, value) in object.members() {

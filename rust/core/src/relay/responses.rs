@@ -2,10 +2,10 @@
 
 use memchr::{memchr_iter, memmem};
 
-use super::{Fate, rename, write_event};
+use super::{Fate, identity, rename, write_event};
 use crate::answer::{Ask, Summary};
 use crate::error::Fault;
-use crate::json::{Edits, Tape, Text, Value};
+use crate::json::{Edits, Kind, Tape, Text, Value};
 use crate::sse::{Event, Splitter};
 use crate::translate::{error::from_frame, write_str};
 
@@ -22,6 +22,7 @@ pub(crate) struct Relay {
 #[derive(Debug)]
 struct State {
     model: Option<String>,
+    diagnostics: Option<String>,
     /// `id`, `created_at` and `model` of the response under way, as JSON.
     response: [Option<Vec<u8>>; 3],
     sequence: u64,
@@ -35,6 +36,7 @@ impl Relay {
     pub(crate) fn new(ask: &Ask) -> Self {
         let state = State {
             model: ask.model_mapped.then(|| ask.model.clone()),
+            diagnostics: ask.diagnostics.clone(),
             response: [None, None, None],
             sequence: 0,
             summary: Summary::default(),
@@ -138,6 +140,7 @@ impl State {
             *field = response.get(name).map(|value| value.raw().to_vec());
         }
         let mut edits = Edits::new();
+        diagnose(&mut edits, response, self.diagnostics.as_deref());
         if let Some(model) = &self.model {
             rename(&mut edits, response, model);
         }
@@ -169,8 +172,21 @@ impl State {
     }
 }
 
-/// Notes usage and status of a response object.
+/// Adds the cache diagnostics that the client asked for, in place of the null that an engine may send.
+fn diagnose(edits: &mut Edits, response: Value<'_>, diagnostics: Option<&str>) {
+    if let Some(diagnostics) = diagnostics.filter(|_| response.kind() == Kind::Object) {
+        match response.get("prompt_cache_diagnostics") {
+            Some(own) => edits.replace(own.span(), diagnostics.as_bytes()),
+            None => edits.add_member(response, &format!("\"prompt_cache_diagnostics\":{diagnostics}")),
+        }
+    }
+}
+
+/// Notes id, usage and status of a response object.
 fn note(response: Value<'_>, summary: &mut Summary) {
+    if summary.message_id.is_none() {
+        summary.message_id = identity(response);
+    }
     if let Some(usage) = response.get("usage") {
         summary.usage.note_openai(usage);
     }
@@ -186,6 +202,7 @@ fn note(response: Value<'_>, summary: &mut Summary) {
 pub(crate) fn whole(root: Value<'_>, ask: &Ask, summary: &mut Summary) -> Edits {
     note(root, summary);
     let mut edits = Edits::new();
+    diagnose(&mut edits, root, ask.diagnostics.as_deref());
     if ask.model_mapped {
         rename(&mut edits, root, &ask.model);
     }

@@ -27,8 +27,8 @@ pub(crate) fn message(body: &[u8], ask: &Ask, summary: &mut Summary) -> Result<V
     let stop = read.map(|()| turn.end(&mut content));
     summary.clone_from(&turn.summary);
     let Stop { reason, sequence } = stop?;
-    let mut message =
-        format!(r#"{{"id":"{}","type":"message","role":"assistant","model":"#, ids::message(ask.ids)).into_bytes();
+    let id = ids::message(ask.ids);
+    let mut message = format!(r#"{{"id":"{id}","type":"message","role":"assistant","model":"#).into_bytes();
     write_str(&ask.model, &mut message);
     message.extend_from_slice(br#","content":["#);
     message.extend_from_slice(&content);
@@ -37,6 +37,10 @@ pub(crate) fn message(body: &[u8], ask: &Ask, summary: &mut Summary) -> Result<V
         Some(sequence) => write_str(&sequence, &mut message),
         None => message.extend_from_slice(b"null"),
     }
+    if let Some(diagnostics) = &ask.diagnostics {
+        message.extend_from_slice(format!(r#","diagnostics":{diagnostics}"#).as_bytes());
+    }
+    summary.message_id = Some(id);
     message.extend_from_slice(br#","usage":"#);
     summary.usage.client(ask.usage).write(&mut message);
     message.push(b'}');

@@ -91,6 +91,7 @@ struct Machine {
     model: String,
     id: String,
     usage: UsageMode,
+    diagnostics: Option<String>,
     /// The engine has said anything at all.
     heard: bool,
     /// `message_start` has been written.
@@ -109,6 +110,7 @@ impl Machine {
             model: ask.model.clone(),
             id: ids::message(ask.ids),
             usage: ask.usage,
+            diagnostics: ask.diagnostics.clone(),
             heard: false,
             started: false,
             over: false,
@@ -195,7 +197,8 @@ impl Machine {
     /// Writes `message_start`, once.
     fn head(&mut self, usage: Option<ClientUsage>, out: &mut Vec<u8>) {
         if !std::mem::replace(&mut self.started, true) {
-            write_head(&self.id, &self.model, usage.unwrap_or_default(), out);
+            self.turn.summary.message_id = Some(self.id.clone());
+            write_head(&self.id, &self.model, usage.unwrap_or_default(), self.diagnostics.as_deref(), out);
         }
     }
 
@@ -245,12 +248,16 @@ impl Machine {
 }
 
 /// Writes `message_start`.
-pub(crate) fn write_head(id: &str, model: &str, usage: ClientUsage, out: &mut Vec<u8>) {
+pub(crate) fn write_head(id: &str, model: &str, usage: ClientUsage, diagnostics: Option<&str>, out: &mut Vec<u8>) {
     out.extend_from_slice(
         format!("event: message_start\ndata: {{\"type\":\"message_start\",\"message\":{{\"id\":\"{id}\",\"type\":\"message\",\"role\":\"assistant\",\"model\":").as_bytes(),
     );
     write_str(model, out);
-    out.extend_from_slice(br#","content":[],"stop_reason":null,"stop_sequence":null,"usage":"#);
+    out.extend_from_slice(br#","content":[],"stop_reason":null,"stop_sequence":null,"#);
+    if let Some(diagnostics) = diagnostics {
+        out.extend_from_slice(format!(r#""diagnostics":{diagnostics},"#).as_bytes());
+    }
+    out.extend_from_slice(br#""usage":"#);
     usage.write(out);
     out.extend_from_slice(b"}}\n\n");
 }

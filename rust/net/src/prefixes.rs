@@ -1,0 +1,251 @@
+//! The journal as exchanges meet it: looked at when a request is prepared, entered when the engine takes it up,
+//! settled when its usage is known. A short lock each time, never across an await.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use foreword_core::profile::{LateSystem, Profile};
+use foreword_core::prompt::diagnosis::Diagnosis;
+use foreword_core::prompt::journal::{Entry, Journal, Limits, Line, Standing, Told, Turn, Who};
+use foreword_core::prompt::segment::{Class, Prompt, Segment};
+use foreword_core::prompt::verdict::{Name, Verdict};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::digest::Digests;
+use crate::json::{Object, list};
+use crate::outbox::locked;
+use crate::record::Record;
+use crate::who::Client;
+
+/// Segments of a record's head, and new ones behind it, that are told one by one.
+const HEAD_SEGMENTS: usize = 64;
+const NEW_SEGMENTS: usize = 32;
+
+/// Records that wait for the engine's log; beyond them the oldest is closed without it.
+const PENDING: usize = 1024;
+
+/// What was sent before, and what waits for its verdict.
+pub(crate) struct Prefixes {
+    journal: Mutex<Journal>,
+    pending: Mutex<VecDeque<(Record, Trace)>>,
+    digests: Digests,
+}
+
+/// One exchange's way through the journal.
+#[derive(Debug)]
+pub(crate) struct Trace {
+    who: Who,
+    /// Held until the engine takes the request up.
+    prompt: Option<Prompt>,
+    standing: Standing,
+    entry: Option<Entry>,
+}
+
+impl Trace {
+    /// What is known of the verdict before the engine has said anything.
+    pub(crate) fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    /// Whether the engine took the request up.
+    pub(crate) fn entered(&self) -> bool {
+        self.entry.is_some()
+    }
+}
+
+impl Prefixes {
+    pub(crate) fn new(limits: Limits, digests: Digests) -> Self {
+        Self { journal: Mutex::new(Journal::new(limits)), pending: Mutex::default(), digests }
+    }
+
+    /// Where a prompt stands. `session` is what the body says, if the headers say nothing.
+    pub(crate) fn look(&self, prompt: Prompt, client: &Client, session: Option<&str>) -> Trace {
+        let id = client.session.as_deref().or(session);
+        let key = id.map(|id| [id, "\0", client.agent.as_deref().unwrap_or_default()].concat());
+        let who = Who {
+            session: key.map(|key| xxh3_64(key.as_bytes())),
+            client: client.name,
+            shown: id.map(|id| self.digests.session(id).to_string()),
+        };
+        let standing = locked(&self.journal).look(&prompt, &who);
+        Trace { who, prompt: Some(prompt), standing, entry: None }
+    }
+
+    /// Compares the prompt with that of an earlier answer.
+    pub(crate) fn diagnose(&self, trace: &Trace, message_id: &str) -> Diagnosis {
+        let Some(prompt) = &trace.prompt else { return Diagnosis::NotFound };
+        locked(&self.journal).diagnose(prompt, message_id)
+    }
+
+    /// The engine has taken the request up: from now on others can share what it reads.
+    pub(crate) fn enter(&self, trace: &mut Trace, record: &mut Record) {
+        let Some(prompt) = trace.prompt.take() else { return };
+        let model = record.model.as_deref().unwrap_or_default();
+        let entry = locked(&self.journal).enter(&prompt, &trace.standing, &trace.who, model, record.began());
+        record.session.clone_from(&trace.who.shown);
+        record.place = entry.as_ref().map(|entry| (entry.line, entry.turn));
+        record.prompt = Some(self.describe(&prompt, &trace.standing));
+        trace.entry = entry;
+    }
+
+    /// The verdict of a finished exchange, into its record.
+    pub(crate) fn settle(&self, trace: &Trace, record: &mut Record, profile: &Profile) {
+        let Some(entry) = &trace.entry else { return };
+        let told = Told {
+            request_id: &record.request_id,
+            message_id: record.summary.message_id.as_deref(),
+            time: record.began(),
+            usage: record.summary.usage,
+        };
+        let verdict = locked(&self.journal).settle(entry, &trace.standing, &told, profile);
+        record.shadow = shadow(&verdict, &trace.standing, profile);
+        record.verdict = Some(verdict);
+    }
+
+    /// Keeps a record until the engine's log has told what was reused. What had to be closed instead, if anything.
+    pub(crate) fn wait(&self, record: Record, trace: Trace, profile: &Profile) -> Option<Record> {
+        let mut pending = locked(&self.pending);
+        pending.push_back((record, trace));
+        if pending.len() <= PENDING {
+            return None;
+        }
+        let (mut record, trace) = pending.pop_front()?;
+        drop(pending);
+        self.settle(&trace, &mut record, profile);
+        Some(record)
+    }
+
+    /// Closes a record that waits, with what the log told.
+    pub(crate) fn told(&self, request_id: &str, cached: Option<u64>, profile: &Profile) -> Option<Record> {
+        let mut pending = locked(&self.pending);
+        let place = pending.iter().position(|(record, _)| record.request_id == request_id)?;
+        let (mut record, trace) = pending.remove(place)?;
+        drop(pending);
+        record.summary.usage.cached = cached;
+        record.cached_by_log = cached.is_some();
+        self.settle(&trace, &mut record, profile);
+        Some(record)
+    }
+
+    /// The `prompt` member of a record.
+    fn describe(&self, prompt: &Prompt, standing: &Standing) -> String {
+        let segments = &prompt.segments;
+        let first = segments.iter().rposition(|segment| segment.class == Class::FirstUser || segment.class.is_head());
+        let (head, rest) = segments.split_at(first.map_or(0, |last| last + 1));
+        let new = segments.get(standing.shared_segments.max(head.len())..).unwrap_or(rest);
+        let told = |segments: &[Segment], most| list(segments.iter().take(most).map(|segment| self.segment(segment)));
+        let mut json = Object::default();
+        json.raw("bytes", prompt.bytes().to_string());
+        json.raw("segments", segments.len().to_string());
+        json.raw("head", told(head, HEAD_SEGMENTS));
+        let mut shared = Object::default();
+        shared.raw("segments", standing.shared_segments.to_string());
+        shared.raw("bytes", standing.shared_bytes.to_string());
+        json.raw("shared", shared.end());
+        json.raw("new", told(new, NEW_SEGMENTS));
+        json.end()
+    }
+
+    fn segment(&self, segment: &Segment) -> String {
+        let mut json = Object::default();
+        json.text("path", Some(&segment.path.to_string()));
+        json.text("class", Some(segment.class.name()));
+        json.raw("bytes", segment.bytes.to_string());
+        json.text("digest", Some(self.digests.segment(segment.digest).as_str()));
+        json.end()
+    }
+
+    /// Gauges and counters of the journal.
+    pub(crate) fn counters(&self) -> [(&'static str, u64); 3] {
+        let journal = locked(&self.journal);
+        let count = |size: usize| u64::try_from(size).unwrap_or(u64::MAX);
+        [
+            ("journal_lines|", count(journal.lines().count())),
+            ("journal_bytes|", count(journal.bytes())),
+            ("journal_forgotten_total|", journal.forgotten()),
+        ]
+    }
+
+    /// All lines, the latest first, as a JSON array.
+    pub(crate) fn sessions(&self) -> String {
+        let journal = locked(&self.journal);
+        list(journal.lines().map(|line| described(&journal, line).end()))
+    }
+
+    /// The lines of one session (16 hex digits) or one line (`line-17`) with their turns; none where there are none.
+    pub(crate) fn session(&self, id: &str) -> Option<String> {
+        let journal = locked(&self.journal);
+        let number = id.strip_prefix("line-").and_then(|number| number.parse().ok());
+        let wanted = |line: &&Line| Some(line.id) == number || line.who.shown.as_deref() == Some(id);
+        let lines: Vec<_> = journal.lines().filter(wanted).collect();
+        let shown = lines.first()?.who.shown.as_deref();
+        let mut json = Object::default();
+        json.text("session", shown);
+        let with_turns = lines.iter().map(|line| {
+            let mut json = described(&journal, line);
+            json.raw("latest", list(line.recent.iter().map(turn)));
+            json.end()
+        });
+        json.raw("lines", list(with_turns));
+        Some(json.end())
+    }
+}
+
+/// A line without its turns.
+fn described(journal: &Journal, line: &Line) -> Object {
+    let (tokens, bytes) = journal.size(line);
+    let mut json = Object::default();
+    json.text("session", line.who.shown.as_deref());
+    json.raw("line", line.id.to_string());
+    json.text("client", Some(line.who.client));
+    json.text("model", Some(&line.model));
+    json.raw("turns", line.turns.to_string());
+    json.count("prompt_tokens", tokens);
+    json.raw("bytes", bytes.to_string());
+    json.raw("first_seen", format!("{:.3}", line.first_seen));
+    json.raw("last_seen", format!("{:.3}", line.last_seen));
+    json.raw("lost", line.lost.to_string());
+    let mut verdicts = Object::default();
+    for (name, count) in Name::ALL.iter().zip(line.verdicts).filter(|(_, count)| *count > 0) {
+        verdicts.raw(name.name(), count.to_string());
+    }
+    json.raw("verdicts", verdicts.end());
+    json
+}
+
+fn turn(turn: &Turn) -> String {
+    let mut json = Object::default();
+    json.text("request_id", Some(&turn.request_id));
+    json.raw("time", format!("{:.3}", turn.time));
+    json.count("prompt", turn.prompt);
+    json.count("reused", turn.reused);
+    write_verdict(&turn.verdict, "verdict", &mut json);
+    json.end()
+}
+
+/// A verdict's members; its name under `name`.
+pub(crate) fn write_verdict(verdict: &Verdict, name: &str, json: &mut Object) {
+    json.text(name, Some(verdict.name.name()));
+    json.count("expected", verdict.expected);
+    json.count("shared", verdict.shared);
+    json.count("lost", verdict.lost);
+    json.raw("exact", verdict.exact.to_string());
+    json.text("path", verdict.change.map(|change| change.path.to_string()).as_deref());
+    json.text("class", verdict.class().map(Class::name));
+    json.text("kind", verdict.kind().map(foreword_core::prompt::change::Kind::name));
+}
+
+/// What rules that are off would have saved, in tokens.
+fn shadow(verdict: &Verdict, standing: &Standing, profile: &Profile) -> Vec<(&'static str, u64)> {
+    let lost = verdict.lost.unwrap_or(0);
+    let by_template = matches!(verdict.name, Name::Template | Name::EngineLostOrTemplate);
+    let mut saved = Vec::new();
+    if verdict.class() == Some(Class::Header) && !profile.billing_header {
+        saved.push((foreword_core::normalize::BILLING_HEADER, lost));
+    }
+    if by_template && standing.new_late_system && profile.late_system == LateSystem::Off {
+        saved.push((foreword_core::normalize::LATE_SYSTEM, lost));
+    }
+    saved.retain(|(_, tokens)| *tokens > 0);
+    saved
+}
