@@ -1,6 +1,7 @@
 """Types of the Rust core, compiled by maturin (rust/py)."""
 
 from collections.abc import Sequence
+from typing import Protocol, TypedDict
 
 from foreword.asgi import Head, Header
 
@@ -81,3 +82,135 @@ class BlockCache:
     def clear(self) -> None: ...
     def __len__(self) -> int:
         """Blocks held."""
+
+class _CacheEvent(TypedDict, total=False):
+    """event: superseded (copies), parked (tokens, bytes, evicted), skipped (tokens, bytes, reason), restored (tokens,
+    bytes, exact). reason: budget, memory, memory-quiet, quiet."""
+
+    event: str
+    copies: int
+    tokens: int
+    bytes: int
+    evicted: int
+    reason: str | None
+    exact: bool
+
+class ConversationCache:
+    """Strata's checkpoints and parked conversations: the stand-in engine's. Lengths in tokens, sizes in bytes.
+
+    ``sizes``: (tokens, bytes) of snapshots, with lines between them; none: as measured on Strata.
+    """
+
+    def __init__(
+        self,
+        *,
+        kept: int = 6,
+        every: int = 16_384,
+        root: int = 2_048,
+        budget: int = 0,
+        slots: int = 4,
+        min_free: int = 0,
+        sizes: Sequence[tuple[int, int]] = (),
+    ) -> None: ...
+    def start(self, prompt: bytes, free: int | None = None) -> tuple[int, list[_CacheEvent]]:
+        """A request's turn: tokens of its prompt that need not be read, and what happened. ``free``: host memory."""
+    def read(self, upto: int, system_end: int | None = None, turn: int | None = None) -> None:
+        """The prompt was read up to there; checkpoints are taken on the way."""
+    def finish(self, tokens: bytes) -> None:
+        """The request is over, and this is what the slot holds."""
+    def clear(self) -> None: ...
+    @property
+    def parked(self) -> int: ...
+    @property
+    def parked_bytes(self) -> int: ...
+    @property
+    def evictions(self) -> int: ...
+    def __len__(self) -> int:
+        """Checkpoints of the conversation in the slot."""
+
+class _PlannedRequest(Protocol):
+    @property
+    def conversation(self) -> int: ...
+    @property
+    def prompt(self) -> int: ...
+    @property
+    def shared(self) -> int: ...
+    @property
+    def head(self) -> int: ...
+    @property
+    def system(self) -> int: ...
+    @property
+    def output(self) -> int: ...
+    @property
+    def at(self) -> float | None: ...
+    @property
+    def think(self) -> float | None: ...
+
+class _PlannedSetting(Protocol):
+    @property
+    def budget(self) -> int: ...
+    @property
+    def slots(self) -> int: ...
+    @property
+    def kept(self) -> int: ...
+    @property
+    def every(self) -> int: ...
+    @property
+    def root(self) -> int: ...
+    @property
+    def skip_above(self) -> int | None: ...
+    @property
+    def admit(self) -> int | None: ...
+    @property
+    def cap(self) -> int | None: ...
+
+class _PlannedCosts(Protocol):
+    @property
+    def sizes(self) -> Sequence[tuple[int, int]]: ...
+    @property
+    def prefill_rate(self) -> float: ...
+    @property
+    def prefill_floor(self) -> float: ...
+    @property
+    def copy_rate(self) -> float: ...
+    @property
+    def decode_rate(self) -> float: ...
+
+class PlannedOutcome:
+    """What became of a load under one setting. Tokens, bytes, seconds; TTFT is None where arrivals are unknown."""
+
+    @property
+    def turns(self) -> int: ...
+    @property
+    def refused(self) -> int: ...
+    @property
+    def evictions(self) -> int: ...
+    @property
+    def skipped(self) -> int: ...
+    @property
+    def restores(self) -> int: ...
+    @property
+    def lost_turns(self) -> int: ...
+    @property
+    def lost_reuse(self) -> int | None: ...
+    @property
+    def prompt_tokens(self) -> int: ...
+    @property
+    def read_tokens(self) -> int: ...
+    @property
+    def reread_tokens(self) -> int: ...
+    @property
+    def prefill_seconds(self) -> float: ...
+    @property
+    def ram_bytes(self) -> int: ...
+    @property
+    def ttft_p50(self) -> float | None: ...
+    @property
+    def ttft_p95(self) -> float | None: ...
+    @property
+    def ttft_p99(self) -> float | None: ...
+
+def simulate(
+    requests: Sequence[_PlannedRequest], settings: Sequence[_PlannedSetting], costs: _PlannedCosts
+) -> list[PlannedOutcome]:
+    """Plays a load through Strata's cache under each setting. The GIL is free meanwhile."""
