@@ -1,7 +1,7 @@
 """Types of the Rust core, compiled by maturin (rust/py)."""
 
 from collections.abc import Sequence
-from typing import Protocol, TypedDict
+from typing import Any, Protocol
 
 from foreword.asgi import Head, Header
 
@@ -83,18 +83,6 @@ class BlockCache:
     def __len__(self) -> int:
         """Blocks held."""
 
-class _CacheEvent(TypedDict, total=False):
-    """event: superseded (copies), parked (tokens, bytes, evicted), skipped (tokens, bytes, reason), restored (tokens,
-    bytes, exact). reason: budget, memory, memory-quiet, quiet."""
-
-    event: str
-    copies: int
-    tokens: int
-    bytes: int
-    evicted: int
-    reason: str | None
-    exact: bool
-
 class ConversationCache:
     """Strata's checkpoints and parked conversations: the stand-in engine's. Lengths in tokens, sizes in bytes.
 
@@ -112,8 +100,12 @@ class ConversationCache:
         min_free: int = 0,
         sizes: Sequence[tuple[int, int]] = (),
     ) -> None: ...
-    def start(self, prompt: bytes, free: int | None = None) -> tuple[int, list[_CacheEvent]]:
-        """A request's turn: tokens of its prompt that need not be read, and what happened. ``free``: host memory."""
+    def start(self, prompt: bytes, free: int | None = None) -> tuple[int, list[dict[str, Any]]]:
+        """A request's turn: tokens of its prompt that need not be read, and what happened, in order.
+
+        ``free``: bytes of the host's memory. ``event``: superseded (copies), parked (tokens, bytes, evicted), skipped
+        (tokens, bytes, reason: budget, memory, memory-quiet, quiet), restored (tokens, bytes, exact).
+        """
     def read(self, upto: int, system_end: int | None = None, turn: int | None = None) -> None:
         """The prompt was read up to there; checkpoints are taken on the way."""
     def finish(self, tokens: bytes) -> None:

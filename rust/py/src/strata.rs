@@ -47,6 +47,7 @@ impl ConversationCache {
 #[pymethods]
 impl ConversationCache {
     #[new]
+    #[allow(clippy::needless_pass_by_value)]
     #[pyo3(signature = (*, kept = 6, every = 16_384, root = 2_048, budget = 0, slots = 4, min_free = 0, sizes = Vec::new()))]
     fn new(
         kept: usize,

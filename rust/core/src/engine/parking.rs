@@ -58,6 +58,12 @@ pub struct Reservation {
     pub evicted: usize,
 }
 
+impl Reservation {
+    fn into_bytes(self) -> u64 {
+        self.bytes
+    }
+}
+
 /// What parking a conversation did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stored {
@@ -121,14 +127,14 @@ impl<S> Parking<S> {
 
     /// Stores what was captured in the room reserved for it.
     pub fn commit(&mut self, reservation: Reservation, state: S) {
-        let bytes = self.give_back(&reservation);
+        let bytes = self.give_back(reservation);
         self.clock += 1;
         self.parked.push(Parked { state, bytes, stamp: self.clock });
     }
 
     /// The capture failed: its room is free again.
     pub fn cancel(&mut self, reservation: Reservation) {
-        self.give_back(&reservation);
+        self.give_back(reservation);
     }
 
     /// Drops the copies for which `superseded` holds; their storage is retained. Returns how many they were.
@@ -242,10 +248,11 @@ impl<S> Parking<S> {
         Ok(Reservation { bytes, evicted })
     }
 
-    fn give_back(&mut self, reservation: &Reservation) -> u64 {
-        self.reserved -= reservation.bytes;
+    fn give_back(&mut self, reservation: Reservation) -> u64 {
+        let bytes = reservation.into_bytes();
+        self.reserved -= bytes;
         self.captures -= 1;
-        reservation.bytes
+        bytes
     }
 }
 

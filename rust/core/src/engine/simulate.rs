@@ -116,18 +116,18 @@ impl Outcome {
 pub fn simulate(requests: &[Request], setting: &Setting, costs: &Costs) -> Outcome {
     let load: Vec<Request> = requests.iter().map(|request| capped(*request, setting.cap)).collect();
     let mut chains: HashMap<u32, Vec<u64>> = HashMap::new();
-    let mut turns = Vec::with_capacity(load.len());
+    let mut numbers = Vec::with_capacity(load.len());
     for request in &load {
         let chain = chains.entry(request.conversation).or_default();
-        turns.push(chain.len());
+        numbers.push(chain.len());
         chain.push(request.shared);
     }
     let texts: Vec<Turn<'_>> = load
         .iter()
-        .zip(turns)
-        .map(|(request, turn)| Turn {
+        .zip(numbers)
+        .map(|(request, number)| Turn {
             conversation: request.conversation,
-            turn,
+            number,
             tokens: request.prompt,
             head: request.head,
             chain: chains.get(&request.conversation).map_or(&[], Vec::as_slice),
@@ -155,7 +155,7 @@ fn capped(request: Request, cap: Option<u64>) -> Request {
 #[derive(Clone, Copy)]
 struct Turn<'a> {
     conversation: u32,
-    turn: usize,
+    number: usize,
     tokens: u64,
     head: u64,
     chain: &'a [u64],
@@ -171,7 +171,7 @@ impl Text for Turn<'_> {
         if self.conversation != prompt.conversation {
             return most.min(self.head).min(prompt.head);
         }
-        let between = self.chain.get(self.turn + 1..=prompt.turn).unwrap_or(&[]);
+        let between = self.chain.get(self.number + 1..=prompt.number).unwrap_or(&[]);
         between.iter().copied().min().unwrap_or(most).min(most)
     }
 
