@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.standin_app import Answer, Exchange, call, chat, exchange, standin
 
-from foreword.standin import Standin, tokens
-from foreword.standin.checkpoints import Checkpoints
+from foreword.standin import Standin
 from foreword.standin.options import parse
 
 SYSTEM = {"role": "system", "content": "S"}
@@ -226,7 +225,7 @@ def test_reading_takes_its_time_for_what_is_not_cached_one_prompt_at_a_time() ->
         await asyncio.sleep(0.1)
         assert (app.engine.running, app.engine.waiting) == (1, 1)
         # Blocks are visible as they are computed, and the head of each answer has long gone out.
-        assert 0 < len(app.engine.cache) < 62
+        assert 0 < len(app.engine.memory) < 62
         assert [len(request.answer.events) for request in (first, second)] == [0, 0]
         assert first.answer.status == second.answer.status == 200
         await asyncio.gather(*running)
@@ -294,51 +293,6 @@ def test_waits_that_a_script_asks_for() -> None:
         assert time.monotonic() - began >= 0.14, script
 
 
-# --- strata
-
-
-def test_strata_resumes_at_checkpoints_only() -> None:
-    cache = Checkpoints()
-    head = tokens.special(tokens.SYSTEM) + b"sys1" * 3_000
-    prompt = head + tokens.special(tokens.USER) + b"user" * 40_000 + tokens.special(tokens.ASSISTANT)
-    turn = len(prompt) // 4 - 1
-    assert cache.lookup(prompt) == 0
-    cache.insert(prompt, len(prompt) // 4)
-    assert len(cache) == 4  # root, 16,384 and 32,768, the turn
-    # The next turn goes on from where the last answer began.
-    longer = prompt + b"said" * 10 + tokens.special(tokens.USER) + b"more" * 50
-    assert cache.lookup(longer) == turn
-    cache.insert(longer, len(longer) // 4)
-    # A change in the history falls back to the last checkpoint before it, here a step of 16,384.
-    changed = bytearray(longer)
-    changed[4 * 20_000] ^= 1
-    assert cache.lookup(bytes(changed)) == 16_384
-    # What does not share the conversation shares the system prompt, and what does not share that reads all.
-    assert cache.lookup(head + tokens.special(tokens.USER) + b"else" * 900) == 3_001
-    assert cache.lookup(b"none" * 5_000) == 0
-
-
-def test_strata_says_what_was_reused_in_its_log_and_closes(capsys: pytest.CaptureFixture[str]) -> None:
-    app = standin(kind="strata")
-    messages = [{"role": "system", "content": "x" * 4 * 2_100}, USER]
-    for reused in (0, 2_105):
-        answer = call(
-            app, "/v1/chat/completions", {"messages": messages, "vllm_xargs": {"say": "</think>ok"}}
-        )
-        assert answer.headers["connection"] == "close"
-        body = answer.json()
-        assert body["usage"]["prompt_tokens_details"]["cached_tokens"] == reused
-        assert (body["timings"]["cache_n"], body["timings"]["prompt_n"]) == (reused, 2_106 - reused)
-        line = capsys.readouterr().err
-        assert line.startswith(
-            f"strata serve: prompt 2106 tokens = {reused} reused + {2_106 - reused} read in "
-        )
-        assert ", 3 generated in " in line
-    assert call(app, "/health", method="GET").json()["service"] == "strata"
-    assert call(app, "/metrics", method="GET").json()["totals"]["reused"] == 2_105
-    assert call(app, "/tokenize", {"prompt": "x"}).status == 404
-
-
 # --- the command line
 
 
@@ -355,7 +309,18 @@ def test_flags_become_options() -> None:
 
 
 @pytest.mark.parametrize(
-    "flags", [["--port", "0"], ["--block-size", "-1"], ["--decode-rate", "nan"], ["--kind", "x"]]
+    "flags",
+    [
+        ["--port", "0"],
+        ["--block-size", "-1"],
+        ["--decode-rate", "nan"],
+        ["--kind", "x"],
+        ["--l2", "sick"],
+        ["--prompt-cache", "-1"],
+        ["--kind", "strata", "--log", "/nowhere/at/all"],
+        ["--kind", "strata", "--conversation-cache-mib", "8192", "--prompt-cache", "0"],
+        ["--kind", "strata", "--conversation-cache-mib", "8192", "--conversation-cache-slots", "0"],
+    ],
 )
 def test_wrong_flags_are_usage_errors(flags: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:

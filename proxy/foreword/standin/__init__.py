@@ -11,6 +11,7 @@ from granian.constants import Interfaces
 from granian.http import HTTP1Settings
 from granian.server.embed import Server
 
+from . import http10
 from .api import Standin
 from .options import Options, parse
 
@@ -58,7 +59,20 @@ def _raise_open_files() -> None:
 
 
 async def _serve(options: Options) -> None:
-    server = Server(
+    server = _server(options)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, server.stop)
+    print(
+        f"foreword engine: {options.kind} stand-in on http://{options.host}:{options.port}", file=sys.stderr
+    )
+    await server.serve()
+
+
+def _server(options: Options) -> Server | http10.Server:
+    if options.kind == "strata":
+        return http10.Server(Standin(options), options.host, options.port)
+    return Server(
         Standin(options),
         address=options.host,
         port=options.port,
@@ -69,10 +83,3 @@ async def _serve(options: Options) -> None:
         http1_settings=HTTP1Settings(header_read_timeout=_KEEP_ALIVE_MS),
         log_enabled=False,
     )
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, server.stop)
-    print(
-        f"foreword engine: {options.kind} stand-in on http://{options.host}:{options.port}", file=sys.stderr
-    )
-    await server.serve()

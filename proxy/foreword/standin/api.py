@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from . import asks, metrics, script, tokens
+from . import asks, metrics, script, status, tokens
 from .asks import Ask
 from .engine import Engine
 from .exchange import answer
@@ -31,6 +31,7 @@ class Call:
     headers: dict[str, str]
     body: bytes
     wire: Wire
+    query: str = ""
 
     def json(self) -> dict[str, Any]:
         """The body as an object. Raises Refusal."""
@@ -114,7 +115,7 @@ class Standin:
             await wire.whole(405, orjson.dumps({"detail": "Method Not Allowed"}), headers=[allow])
             return
         try:
-            await endpoint(Call(headers, body, wire))
+            await endpoint(Call(headers, body, wire, scope.get("query_string", b"").decode("latin-1")))
         except Refusal as refusal:
             await wire.json(refusal.status, {"error": refusal.error})
 
@@ -197,10 +198,13 @@ class Standin:
         )
 
     async def _metrics(self, call: Call) -> None:
-        if self.options.kind == "strata":
-            await call.wire.json(200, metrics.strata_status(self.engine))
-        else:
+        conversations = self.engine.conversations
+        if conversations is None:
             await call.wire.whole(200, metrics.exposition(self.engine), metrics.CONTENT_TYPE)
+        elif "text/plain" in call.headers.get("accept", "") or "format=prometheus" in call.query:
+            await call.wire.whole(200, status.exposition(self.engine, conversations), status.CONTENT_TYPE)
+        else:
+            await call.wire.json(200, status.status(self.engine, conversations))
 
     async def _reset(self, call: Call) -> None:
         self.engine.reset_prefix_cache()

@@ -1,7 +1,6 @@
 """One generation: the engine's tokens told as vLLM tells them, in a stream or in one piece."""
 
 import asyncio
-import sys
 from typing import Any
 
 import orjson
@@ -101,7 +100,7 @@ class _Streamed:
         if ask.include_usage:
             usage = _usage(ask, self._run, self._written, self._parser.reasoning_tokens)
             await self._wire.chunk(self._shape.usage(usage.final(), _timings(self._run)))
-        _log(self._run, self._written)
+        self._run.report(self._written)
         await self._wire.chunk(DONE)
 
     async def _chunk(self, delta: Delta | None) -> None:
@@ -133,7 +132,7 @@ async def _generate(ask: Ask, run: Run, shape: Shape) -> bytes | None:
     if answer.finish == "stop" and answer.stop is None:
         await run.step(tokens.special(tokens.END), ask.script.say_delay)
     run.finish(answer.finish, answer.completion_tokens)
-    _log(run, answer.completion_tokens)
+    run.report(answer.completion_tokens)
     if not ask.chat:
         usage = _usage(ask, run, answer.completion_tokens, 0)
         return shape.completion(ask.echo + tokens.decode(answer.tokens), usage, answer.finish, answer.stop)
@@ -178,22 +177,3 @@ def _timings(run: Run) -> dict[str, Any]:
         return {}
     read = run.prompt_tokens - run.cached_tokens
     return {"timings": {"cache_n": run.cached_tokens, "prompt_n": read, "prompt_ms": run.read_seconds * 1000}}
-
-
-def _log(run: Run, written: int) -> None:
-    """Strata's line for this request, on stderr."""
-    if run.options.kind != "strata":
-        return
-    read = run.prompt_tokens - run.cached_tokens
-    print(
-        f"strata serve: prompt {run.prompt_tokens} tokens = {run.cached_tokens} reused + {read} read in "
-        f"{_pace(read, run.read_seconds)}, {written} generated in {_pace(written, run.write_seconds)}, "
-        f"{run.remembered} checkpoints",
-        file=sys.stderr,
-        flush=True,
-    )
-
-
-def _pace(count: int, seconds: float) -> str:
-    rate = count / seconds if seconds > 0 else 0.0
-    return f"{seconds * 1000:.0f} ms ({rate:.1f} tok/s)"

@@ -2,10 +2,12 @@
 
 import argparse
 import dataclasses
+from pathlib import Path
 from typing import Literal
 
 Kind = Literal["vllm", "strata"]
 Order = Literal["tools-first", "system-first"]
+SecondLevel = Literal["healthy", "write-only", "too-small"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,6 +32,16 @@ class Options:
     thinking: bool = True
     images: bool = True
     version: str = "0.32.0"
+    l2: SecondLevel | None = None
+    l2_blocks: int = 0
+    prompt_cache: int = 6
+    prompt_cache_every: int = 16_384
+    prompt_cache_root: int = 2_048
+    conversation_cache_mib: int = 0
+    conversation_cache_slots: int = 4
+    conversation_cache_min_free_mib: int = 2_560
+    free_ram_mib: int | None = None
+    log: str | None = None
 
 
 def parser() -> argparse.ArgumentParser:
@@ -39,7 +51,8 @@ def parser() -> argparse.ArgumentParser:
         description=(
             "Runs the stand-in engine: a process that answers as vLLM 0.32 does, with a true prefix cache and no "
             "model. It invents its text from the prompt's digest, or says what the request's vllm_xargs.say tells "
-            "it. Unlike vLLM 0.32 it never removes a billing header from a prompt."
+            "it. Unlike vLLM 0.32 it never removes a billing header from a prompt. As Strata it keeps "
+            "checkpoints, parks conversations, and tells of it in the engine's own log lines."
         ),
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
@@ -124,12 +137,87 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--no-images", dest="images", action="store_false", help="refuse images, as a text model does")
     add("--version", default=default.version, help="what /version answers")
+    _second_level(made, default)
+    _strata(made, default)
     return made
+
+
+def _second_level(made: argparse.ArgumentParser, default: Options) -> None:
+    group = made.add_argument_group("a second level of the cache (vllm)")
+    group.add_argument(
+        "--l2",
+        choices=("healthy", "write-only", "too-small"),
+        default=default.l2,
+        help="a KV offload to host memory and its health: write-only stores and never loads; none: there is no offload",
+    )
+    group.add_argument(
+        "--l2-blocks",
+        type=_count,
+        default=default.l2_blocks,
+        metavar="N",
+        help="blocks of its pool; 0: eight for each of --cache-blocks, or too few of them if it is too small",
+    )
+
+
+def _strata(made: argparse.ArgumentParser, default: Options) -> None:
+    group = made.add_argument_group("checkpoints and parking (strata), named as the engine's own flags")
+    for name, metavar, text in (
+        ("prompt-cache", "N", "checkpoints kept of a conversation; 0: every request reads its whole prompt"),
+        ("prompt-cache-every", "TOKENS", "newly read prompt tokens between checkpoints; 0: only at turns"),
+        ("prompt-cache-root", "TOKENS", "shortest system prompt with a checkpoint at its end; 0: none"),
+        ("conversation-cache-mib", "MIB", "budget for parked conversations; 0: no parking"),
+        ("conversation-cache-slots", "N", "most conversations parked"),
+        ("conversation-cache-min-free-mib", "MIB", "host memory that parking leaves free"),
+    ):
+        group.add_argument(
+            f"--{name}",
+            type=_count,
+            default=getattr(default, name.replace("-", "_")),
+            metavar=metavar,
+            help=text,
+        )
+    group.add_argument(
+        "--free-ram-mib",
+        type=_count,
+        default=default.free_ram_mib,
+        metavar="MIB",
+        help="host memory that is free at the start (not a flag of the engine's); none: enough",
+    )
+    group.add_argument(
+        "--log",
+        default=default.log,
+        metavar="FILE",
+        help="where the engine's log lines go, opened anew for each of them; none: stderr",
+    )
 
 
 def parse(argv: list[str]) -> Options:
     """Options from a command line; argparse ends the process (status 2) where they are wrong."""
-    return Options(**vars(parser().parse_args(argv)))
+    made = parser()
+    options = Options(**vars(made.parse_args(argv)))
+    if (
+        options.kind == "strata"
+        and options.conversation_cache_mib
+        and not (options.prompt_cache and options.conversation_cache_slots)
+    ):
+        made.error(
+            "--conversation-cache-mib needs --prompt-cache and --conversation-cache-slots above 0: parked "
+            "conversations are resumed from checkpoints"
+        )
+    if options.log is not None:
+        try:
+            with Path(options.log).open("a", encoding="utf-8"):
+                pass
+        except OSError as error:
+            made.error(f"--log: {error}")
+    return options
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError("must be 0 or more")
+    return value
 
 
 def _positive(text: str) -> int:

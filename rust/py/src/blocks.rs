@@ -18,7 +18,8 @@ impl BlockCache {
     }
 }
 
-fn whole_tokens(tokens: &[u8]) -> PyResult<()> {
+/// Refuses bytes that are no whole number of tokens.
+pub(crate) fn whole_tokens(tokens: &[u8]) -> PyResult<()> {
     if tokens.len().is_multiple_of(TOKEN_BYTES) {
         Ok(())
     } else {

@@ -4,6 +4,7 @@ mod blocks;
 mod body;
 mod fault;
 mod port;
+mod strata;
 
 use pyo3::prelude::*;
 
@@ -18,4 +19,6 @@ mod _core {
     use super::fault::fault;
     #[pymodule_export]
     use super::port::Sidecar;
+    #[pymodule_export]
+    use super::strata::{ConversationCache, PlannedOutcome, simulate};
 }
