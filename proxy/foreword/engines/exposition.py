@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+_NAME = re.compile(rb"[A-Za-z_:][\w:.]*")
 _LABELS = re.compile(rb'\s*([A-Za-z_][\w.]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*,?')
 _ESCAPES = {"\\n": "\n", '\\"': '"', "\\\\": "\\"}
 _SUFFIX = b"_total"
@@ -29,11 +30,12 @@ class Exposition:
         """``families`` are plain names; all else in ``text`` is passed over unread."""
         self._samples: dict[str, list[Sample]] = {}
         self.lines = 0
-        """Lines that are samples, of whatever family: none means that this is no exposition."""
+        """Lines of samples, of whatever family: none means that this is no exposition."""
         wanted = {name.encode(): name for name in families}
         for line in _whole_lines(text):
             name, rest = _name_of(line)
-            if not name:
+            # Any text has words with a blank between them; one line that is a sample shows that this is what it seems.
+            if not name or (not self.lines and (not _NAME.fullmatch(name) or _sample(rest) is None)):
                 continue
             self.lines += 1
             family = wanted.get(name.replace(b":", b"_").removesuffix(_SUFFIX))

@@ -58,7 +58,7 @@ class Reading:
     """One scrape. A word that the engine does not tell is absent, never zero."""
 
     counters: Mapping[Counter, Mapping[str, float]] = field(default_factory=dict)
-    """Values by replica: several engines behind one /metrics restart one by one."""
+    """Values by series (`series_of`): several engines behind one /metrics restart one by one."""
     gauges: Mapping[Gauge, float] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
     """Expected families that are not there, in the engine's newest spelling."""
@@ -131,8 +131,8 @@ def _counter(exposition: Exposition, row: CounterAt) -> dict[str, float]:
     values: dict[str, float] = {}
     for sample in exposition.samples(family, row.labels) if family else ():
         if sample.value >= 0:
-            key = _replica(sample)
-            values[key] = values.get(key, 0.0) + sample.value
+            series = series_of(sample)
+            values[series] = values.get(series, 0.0) + sample.value
     return values
 
 
@@ -162,8 +162,19 @@ def _labelled(sample: Sample, label: str | None) -> float | None:
 
 def _started(exposition: Exposition, spellings: tuple[str, ...]) -> dict[str, float]:
     family = first_known(exposition, spellings)
-    return {_replica(sample): sample.value for sample in (exposition.samples(family) if family else ())}
+    return {
+        replica_of(series_of(sample)): sample.value
+        for sample in (exposition.samples(family) if family else ())
+    }
 
 
-def _replica(sample: Sample) -> str:
-    return ",".join(f"{name}={sample.labels[name]}" for name in _REPLICA if name in sample.labels)
+def series_of(sample: Sample) -> str:
+    """The labels as one key, those of the replica in front."""
+    labels = sorted(f"{name}={value}" for name, value in sample.labels.items() if name not in _REPLICA)
+    replica = [f"{name}={sample.labels[name]}" for name in _REPLICA if name in sample.labels]
+    return f"{','.join(replica)}|{','.join(labels)}"
+
+
+def replica_of(series: str) -> str:
+    """The replica that a series belongs to; an empty text where it names none."""
+    return series.partition("|")[0]

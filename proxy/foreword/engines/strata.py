@@ -101,7 +101,7 @@ class Strata(Engine):
                 gauges.setdefault(word, value * scale)
         return Reading(
             counters={
-                word: {"": value}
+                word: {"|": value}
                 for word, section, member in _COUNTERS
                 if (value := _number(told, section, member)) is not None
             },

@@ -19,6 +19,8 @@ KEEP_SECONDS = 30.0
 """How long a line waits for its exchange: a slow client may take its last bytes late."""
 SLACK_SECONDS = 0.5
 """Between a line's writing and its reading, and between two clocks."""
+NEAR_SECONDS = 1.0
+"""An engine writes its line when it has sent its last byte: an exchange ends so soon after it."""
 _MOST = 512
 
 
@@ -131,34 +133,36 @@ class Joiner:
 
     def _join(self, waiting: _Waiting) -> bool:
         lines = self._candidates(waiting)
-        if not lines:
+        rivals = [each for each in self._waiting if any(line in lines for line in self._candidates(each))]
+        # Each of them gets one, and all say the same: whose is whose makes no difference. A line from well before the
+        # end may be another's, so there a better one may still come.
+        if len(lines) < len(rivals) or not _agree(lines) or not all(_near(waiting, line) for line in lines):
             return False
-        for narrow in (_same_length, _fits):
-            chosen = [line for line in lines if narrow(waiting, line)]
-            rivals = [each for each in self._waiting if any(narrow(each, line) for line in chosen)]
-            # As many lines as exchanges, and all of them say the same: whose is whose makes no difference.
-            if len(chosen) >= len(rivals) and len({line.read.reused for line in chosen}) == 1:
-                if len(chosen) > len(rivals) and len(chosen) > 1 and narrow is _fits:
-                    continue  # another exchange may still come for one of them
-                self._take(waiting, chosen[0])
-                return True
-        return False
+        if len(lines) > len(rivals) and not all(_same_length(waiting, line) for line in lines):
+            return False
+        self._take(waiting, lines[0])
+        return True
 
     def _give_up(self, waiting: _Waiting) -> None:
         lines = self._candidates(waiting)
         if not lines:
             self._close(waiting, None, "unmatched")
             self._gone.append(waiting)
-        elif len({line.read.reused for line in lines}) == 1:
+        elif _agree(lines):
             self._take(waiting, lines[0])
         else:
             self._lines.remove(lines[0])
             self._close(waiting, None, "ambiguous")
 
     def _candidates(self, waiting: _Waiting) -> list[_Line]:
-        """The lines that may be the exchange's: those of its own length where there are any."""
+        """The lines that may be the exchange's: of those that fit, the ones that fit best."""
         lines = [line for line in self._lines if _fits(waiting, line)]
-        return [line for line in lines if _same_length(waiting, line)] or lines
+        if waiting.tokens is None:  # of unknown size: what fits another by its size is the other's
+            sized = [each for each in self._waiting if each.tokens is not None]
+            lines = [line for line in lines if not any(_fits(each, line) for each in sized)]
+        for better in (_same_length, _near):
+            lines = [line for line in lines if better(waiting, line)] or lines
+        return lines
 
     def _take(self, waiting: _Waiting, line: _Line) -> None:
         self._lines.remove(line)
@@ -182,7 +186,17 @@ def _fits(waiting: _Waiting, line: _Line) -> bool:
 def _same_length(waiting: _Waiting, line: _Line) -> bool:
     """Whether both generated the same (an engine may count its end mark or not)."""
     told, generated = waiting.generated, line.read.generated
-    return _fits(waiting, line) and told is not None and generated is not None and abs(told - generated) <= 1
+    return told is not None and generated is not None and abs(told - generated) <= 1
+
+
+def _near(waiting: _Waiting, line: _Line) -> bool:
+    """Whether the line came about when the exchange ended, or after it."""
+    return line.at >= waiting.ended - NEAR_SECONDS
+
+
+def _agree(lines: list[_Line]) -> bool:
+    """Whether there are lines, and all of them tell the same."""
+    return len({line.read.reused for line in lines}) == 1
 
 
 def _count(value: object) -> int | None:

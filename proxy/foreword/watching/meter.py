@@ -4,11 +4,12 @@ A counter that fell, or a process that began anew, is a restart: what it shows t
 ever holds a negative number, whatever the engine does.
 """
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from foreword.engines.reading import Counter, Gauge, Reading
+from foreword.engines.reading import Counter, Gauge, Reading, replica_of
 
 WINDOW_SECONDS = 3600.0
 _SAMPLES = 1000
@@ -44,7 +45,7 @@ class Meter:
     """Totals since the watch began, and their history."""
 
     def __init__(self) -> None:
-        self._last: dict[tuple[Counter, str], float] = {}
+        self._last: dict[Counter, dict[str, float]] = {}
         self._started: dict[str, float] = {}
         self._history: deque[tuple[float, dict[Counter, float]]] = deque(maxlen=_SAMPLES)
         self._newest: float | None = None
@@ -58,50 +59,51 @@ class Meter:
     def take(self, reading: Reading, now: float) -> Step:
         """Counts one reading; ``now`` is seconds of a clock that never goes back."""
         first = self._newest is None
-        restarted = self._renewed(reading)
-        anew = set(restarted)
+        renewed = self._renewed(reading)
         grown: dict[Counter, float] = {}
+        fallen = False
         for word, values in reading.counters.items():
-            grown[word] = 0.0
-            for replica, value in values.items():
-                known = self._last.get((word, replica))
-                if known is not None and value < known:
-                    anew.add(replica)
-                base = 0.0 if replica in restarted or known is None or value < known else known
-                if not (first and known is None):
-                    grown[word] += value - base
-                self._last[word, replica] = value
-            self.totals[word] = self.totals.get(word, 0.0) + grown[word]
+            known = self._last.setdefault(word, {})
+            if known and not known.keys() & values.keys():
+                # Other labels for the same: what counts is what all of them came to.
+                known, values = {"": sum(known.values())}, {"": sum(values.values())}
+                self._last[word].clear()
+            growth = 0.0
+            for series, value in values.items():
+                before = known.get(series)
+                if before is not None and value < before:
+                    fallen, before = True, 0.0
+                elif replica_of(series) in renewed or "" in renewed:
+                    before = 0.0
+                if before is not None or not first:
+                    growth += value - (before or 0.0)
+            self._last[word].update(reading.counters[word])
+            grown[word] = growth
+            self.totals[word] = self.totals.get(word, 0.0) + growth
         self.raw = {word: sum(values.values()) for word, values in reading.counters.items()}
         self.gauges = reading.gauges
         self._keep(now)
-        return Step(grown, bool(anew))
+        return Step(grown, fallen or bool(renewed))
 
     def window(self, seconds: float = WINDOW_SECONDS) -> Window:
         """Growth over the last ``seconds``, or since the watch began if that is less."""
         if self._newest is None or not self._history:
             return Window(0.0)
-        edge = self._newest - seconds
-        begin, before = self._history[0]
-        for time, totals in self._history:
-            if time > edge:
-                break
-            begin, before = time, totals
+        after = bisect_right(self._history, self._newest - seconds, key=lambda sample: sample[0])
+        begin, before = self._history[max(0, after - 1)]
         return Window(
             self._newest - begin,
             {word: total - before.get(word, 0.0) for word, total in self.totals.items()},
         )
 
     def _renewed(self, reading: Reading) -> set[str]:
-        """The replicas that say that they began anew."""
+        """The replicas that say that they began anew; an empty name stands for all."""
         renewed = set()
         for replica, started in reading.started.items():
             known = self._started.get(replica)
             if known is not None and started > known + _CLOCK_SLACK_SECONDS:
                 renewed.add(replica)
             self._started[replica] = started
-        if "" in renewed:  # one process stands for all
-            return renewed | {replica for _, replica in self._last}
         return renewed
 
     def _keep(self, now: float) -> None:

@@ -1,19 +1,16 @@
-"""Asks the engine for its metrics, again and again. Whatever it answers, nothing else waits for it."""
+"""Asks the engine for its metrics, again and again. A hung engine costs a time-out (`through`), and nothing waits."""
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable
 
 from foreword.engines.base import Engine, Fetch, FetchError
-from foreword.engines.probe import ENGINES
+from foreword.engines.probe import engine_of
 from foreword.engines.reading import Reading, Unreadable
 from foreword.engines.state import EngineState
 
 logger = logging.getLogger(__name__)
 
-TIMEOUT_SECONDS = 5.0
-"""An engine that answers later than that counts as one that does not answer."""
 MAX_BYTES = 16 << 20
 """A larger answer is no metrics."""
 
@@ -26,15 +23,12 @@ class Scraper:
         fetch: Fetch,
         state: EngineState,
         take: Callable[[Engine, Reading], None],
-        *,
-        interval: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``take`` gets each reading. ``interval`` is seconds."""
+        """``take`` gets each reading."""
         self._fetch = fetch
         self._state = state
         self._take = take
-        self._interval = interval
         self._clock = clock
         self._last: float | None = None
         self.trouble: str | None = None
@@ -48,16 +42,9 @@ class Scraper:
         """Seconds since the last reading; None when there was none."""
         return None if self._last is None else self._clock() - self._last
 
-    async def run(self) -> None:
-        """Scrapes until it is cancelled."""
-        while True:
-            begun = self._clock()
-            await self.once()
-            await asyncio.sleep(max(0.05, self._interval - (self._clock() - begun)))
-
     async def once(self) -> bool:
         """One scrape; says whether it brought a reading. Never raises."""
-        engine = self._engine()
+        engine = engine_of(self._state.kind)
         if engine is None or engine.metrics_path is None:
             self.trouble = None
             return False
@@ -67,8 +54,8 @@ class Scraper:
             self.scrapes += 1
             self.trouble, self.refused = None, False
             self._take(engine, reading)
-        except (FetchError, TimeoutError) as error:
-            self._fail(str(error) or f"no answer within {TIMEOUT_SECONDS:g} s", refused=False)
+        except FetchError as error:
+            self._fail(str(error), refused=False)
             return False
         except Unreadable as error:
             self._fail(str(error), refused=True)
@@ -80,15 +67,12 @@ class Scraper:
         return True
 
     async def _ask(self, engine: Engine, path: str) -> Reading:
-        answer = await asyncio.wait_for(self._fetch("GET", path), TIMEOUT_SECONDS)
+        answer = await self._fetch("GET", path)
         if answer.status != 200:
             raise Unreadable(f"{path} answers with status {answer.status}")
         if len(answer.body) > MAX_BYTES:
             raise Unreadable(f"{path} answers {len(answer.body)} bytes")
         return engine.read_metrics(answer.body)
-
-    def _engine(self) -> Engine | None:
-        return next((engine for kind, engine in ENGINES.items() if kind == self._state.kind), None)
 
     def _fail(self, trouble: str, *, refused: bool) -> None:
         self.scrapes += 1
