@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import cast
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -23,10 +24,13 @@ from foreword.control import Control
 from foreword.endpoints import Endpoint, Gateway, new_request_id, send_fault
 from foreword.engines import EngineState, Watch
 from foreword.engines.through import through
+from foreword.findings import Board
+from foreword.health import Health
 from foreword.log import configure
 from foreword.metrics import Metrics
 from foreword.port import Port
 from foreword.settings import Settings
+from foreword.watching import Core, Observer, observed
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +42,18 @@ def create() -> Router:
     settings = Settings.from_env(os.environ)
     writer, log_exchange = configure(settings.log)
     sidecar = Sidecar(settings.core_config())
-    port = Port(sidecar, log_exchange)
+
+    def ended(record: bytes) -> None:
+        """An exchange has ended. Its record may wait for the engine's log; then it comes again, as a final one."""
+        if not observer.holds(record):
+            final(record)
+
+    def final(record: bytes) -> None:
+        """A record that nothing is added to any more: to everyone who reads them."""
+        log_exchange(record)
+        observer.note(record)
+
+    port = Port(sidecar, ended)
     gateway = Gateway(
         sidecar,
         port,
@@ -48,9 +63,20 @@ def create() -> Router:
     )
     engine = EngineState(kind=settings.engine)
     watch = Watch(settings, through(gateway.fetch), sidecar, engine)
+    board = Board()
 
-    def stats() -> Mapping[str, int]:
-        return {**sidecar.stats(), "log_lines_dropped_total|": writer.dropped}
+    observer = Observer(
+        settings,
+        through(gateway.fetch),
+        engine,
+        board,
+        core=cast("Core", sidecar) if hasattr(sidecar, "settle") else None,
+        final=final,
+        doubt=lambda restarted: watch.doubt(restarted=restarted),
+    )
+
+    def stats() -> Mapping[str, float]:
+        return {**sidecar.stats(), **observed(observer), "log_lines_dropped_total|": writer.dropped}
 
     @contextlib.asynccontextmanager
     async def lifespan(_: object) -> AsyncIterator[None]:
@@ -58,18 +84,21 @@ def create() -> Router:
         port.start(loop)
         close_after_drain(loop, sidecar, settings.drain_seconds)
         stop_without(os.getppid(), loop)
-        watching = loop.create_task(watch.run())
+        watching = [loop.create_task(watch.run()), loop.create_task(observer.run())]
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         logger.info("foreword %s at http://%s:%d for %s", __version__, host, settings.port, settings.upstream)
         try:
             yield
         finally:
-            watching.cancel()
+            for task in watching:
+                task.cancel()
             sidecar.close(GOODBYE)
+            observer.close()
             port.stop()
             writer.close()
 
-    control = Control(engine, Metrics(stats, engine), streams=lambda: len(port))
+    health = Health(engine, board, observer, streams=lambda: len(port))
+    control = Control(health, Metrics(stats, engine))
     return Router(
         [*control_routes(control), *hot_routes(gateway)],
         redirect_slashes=False,

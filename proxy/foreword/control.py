@@ -1,6 +1,5 @@
 """The control endpoints: health, metrics, and the answers to what clients ask before they begin."""
 
-import time
 from collections.abc import Awaitable, Callable, Mapping
 
 import orjson
@@ -8,25 +7,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from foreword import __version__
-from foreword.engines import EngineState
+from foreword.health import Health
 from foreword.metrics import CONTENT_TYPE, Metrics
 
 
 class Control:
     """The endpoints that say how the sidecar and its engine are. None asks for a key, none shows a prompt's text."""
 
-    def __init__(
-        self,
-        engine: EngineState,
-        metrics: Metrics,
-        streams: Callable[[], int],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._engine = engine
+    def __init__(self, health: Health, metrics: Metrics) -> None:
+        self._health = health
         self._metrics = metrics
-        self._streams = streams
-        self._clock = clock
-        self._started = clock()
 
     def endpoints(self) -> Mapping[str, Callable[[Request], Awaitable[Response]]]:
         """What answers GET and HEAD, by path."""
@@ -49,30 +39,11 @@ class Control:
 
     async def ready(self, _: Request) -> Response:
         """200 when the engine answered the last probe, else 503: send no requests here."""
-        ready = self._engine.reachable
-        return _json(200 if ready else 503, {"ready": ready})
+        return _json(200 if self._health.ready else 503, self._health.ready_json())
 
     async def health(self, _: Request) -> Response:
         """Everything that is known, with the status of `ready`."""
-        engine = self._engine
-        seen = engine.last_seen_seconds()
-        body = {
-            "sidecar": {
-                "version": __version__,
-                "uptime_seconds": round(self._clock() - self._started, 3),
-                "streams": self._streams(),
-            },
-            "engine": {
-                "kind": engine.kind,
-                "version": engine.version,
-                "reachable": engine.reachable,
-                "models": list(engine.models),
-                "window": engine.window,
-                "late_system": engine.late_system,
-                "last_seen_seconds": None if seen is None else round(seen, 3),
-            },
-        }
-        return _json(200 if engine.reachable else 503, body)
+        return _json(200 if self._health.ready else 503, self._health.as_json())
 
     async def metrics(self, _: Request) -> Response:
         """Prometheus' text format."""

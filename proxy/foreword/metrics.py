@@ -37,6 +37,48 @@ HELP = {
     "engine_up": "1 when the engine answered the last probe.",
     "engine_info": "The engine's kind and version, as far as it told.",
     "engine_last_seen_seconds": "Seconds since the engine last answered a probe.",
+    "engine_scrapes_total": "Readings of the engine's own metrics, by whether they came.",
+    "engine_scrape_age_seconds": "Seconds since the last reading of the engine's metrics.",
+    "engine_metrics_missing": "Expected families that the engine's metrics lack.",
+    "engine_restarts_total": "Restarts of the engine, seen in its counters or its log.",
+    "engine_running": "Requests that the engine reads or answers.",
+    "engine_waiting": "Requests in the engine's queue.",
+    "engine_requests_total": "Requests that the engine ended, whoever sent them.",
+    "engine_prompt_tokens_total": "Prompt tokens as the engine counts them, whoever sent them.",
+    "engine_cached_tokens_total": "Prompt tokens that the engine took from any cache.",
+    "engine_generated_tokens_total": "Tokens that the engine generated.",
+    "engine_preemptions_total": "Requests that the engine interrupted for want of room.",
+    "engine_block_tokens": "Tokens of a block of the engine's prefix cache.",
+    "engine_l1_usage_ratio": "Share of the engine's own KV cache in use.",
+    "engine_l1_queried_tokens_total": "Prompt tokens looked up in the engine's own prefix cache.",
+    "engine_l1_hit_tokens_total": "Prompt tokens found in the engine's own prefix cache.",
+    "engine_l2_queried_tokens_total": "Prompt tokens looked up in the second cache level: what the first had not.",
+    "engine_l2_hit_tokens_total": "Prompt tokens found in the second cache level.",
+    "engine_l2_stored_bytes_total": "Bytes written to the second cache level.",
+    "engine_l2_loaded_bytes_total": "Bytes read from the second cache level; 0 beside growing stores: written only.",
+    "engine_l2_stored_blocks_total": "Blocks written to the second cache level, where no bytes are counted.",
+    "engine_l2_loaded_blocks_total": "Blocks read from the second cache level, where no bytes are counted.",
+    "engine_l2_allocation_failures_total": "Stores to the second cache level that found no room.",
+    "engine_l2_stores_skipped_total": "Stores that the second cache level left out by its threshold.",
+    "engine_l2_size_bytes": "Size of the second cache level, where the engine tells it.",
+    "engine_log_up": "1 when the engine's log can be followed.",
+    "engine_log_rotations_total": "How often the engine's log was replaced or cut.",
+    "engine_log_lines_total": "Lines of the engine's log: parsed, other (about other things), unknown or too-long.",
+    "engine_log_joins_total": "Prompt lines and exchanges: joined, ambiguous, unmatched (no line came in time),"
+    " late (a line came after that), unclaimed (a line that no exchange asked for).",
+    "engine_full_rereads_total": "Prompts of which the engine's log says that they are read whole again.",
+    "parking_parked": "Conversations that are parked.",
+    "parking_bytes": "Memory of the parked conversations.",
+    "parking_budget_bytes": "Memory that parking may use.",
+    "parking_slots": "Conversations that may be parked.",
+    "parking_snapshot_bytes": "Size of the conversation parked last.",
+    "parking_largest_snapshot_bytes": "Size of the largest conversation that was parked, or was too large to be.",
+    "parking_parks_total": "Conversations parked.",
+    "parking_restores_total": "Parked conversations that came back, by whether they went on live or from a copy.",
+    "parking_evictions_total": "Parked conversations that were pushed out, by the engine's own count.",
+    "parking_superseded_total": "Older copies of parked conversations dropped, which costs nothing.",
+    "parking_skips_total": "Conversations that were not parked, by the reason.",
+    "parking_refusal_pauses_total": "How often the engine stopped asking for memory to park in.",
 }
 
 Labels = tuple[tuple[str, str], ...]
@@ -49,7 +91,7 @@ def parse_key(key: str) -> tuple[str, Labels]:
     return family, tuple((name, value) for name, _, value in pairs)
 
 
-def families(stats: Mapping[str, int]) -> Iterator[Metric]:
+def families(stats: Mapping[str, float]) -> Iterator[Metric]:
     """The metrics of the core's counters, families in alphabetical order."""
     samples = sorted((*parse_key(key), value) for key, value in stats.items())
     for family, group in groupby(samples, key=lambda sample: sample[0]):
@@ -67,7 +109,7 @@ def _metric(family: str, labels: list[str]) -> CounterMetricFamily | GaugeMetric
 
 
 class _Collector(Collector):
-    def __init__(self, stats: Callable[[], Mapping[str, int]], engine: EngineState) -> None:
+    def __init__(self, stats: Callable[[], Mapping[str, float]], engine: EngineState) -> None:
         self._stats = stats
         self._engine = engine
 
@@ -92,7 +134,7 @@ class _Collector(Collector):
 class Metrics:
     """What /metrics answers."""
 
-    def __init__(self, stats: Callable[[], Mapping[str, int]], engine: EngineState) -> None:
+    def __init__(self, stats: Callable[[], Mapping[str, float]], engine: EngineState) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         self._registry.register(_Collector(stats, engine))

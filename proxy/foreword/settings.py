@@ -85,6 +85,14 @@ def _keys(text: str) -> tuple[str, ...]:
     return tuple(key for key in map(_key, keys) if key is not None)
 
 
+def _path(text: str) -> str | None:
+    if not text:
+        return None
+    if "\0" in text or text.endswith("/"):
+        raise ValueError("must be the path of a file")
+    return text
+
+
 def _model_map(text: str) -> str:
     if text in ("auto", "off"):
         return text
@@ -265,6 +273,20 @@ TABLE: tuple[Setting, ...] = (
         _seconds(0, 3600),
     ),
     Setting(
+        "FOREWORD_ENGINE_METRICS_SECONDS",
+        "5",
+        "seconds",
+        "How often the engine is asked for its /metrics. 0: never.",
+        _seconds(0, 3600),
+    ),
+    Setting(
+        "FOREWORD_ENGINE_LOG",
+        "",
+        "path",
+        "The engine's log file, to be followed through rotation (Strata, llama.cpp). It may come to be later.",
+        _path,
+    ),
+    Setting(
         "FOREWORD_LOG",
         "json",
         "json or text",
@@ -302,6 +324,8 @@ class Settings:
     idle_seconds: float
     answer_seconds: float
     drain_seconds: float
+    engine_metrics_seconds: float
+    engine_log: str | None
     log: Literal["json", "text"]
 
     @classmethod

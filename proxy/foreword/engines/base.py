@@ -5,6 +5,8 @@ from typing import ClassVar, NamedTuple, Protocol
 
 import orjson
 
+from foreword.engines.loglines import LogReader
+from foreword.engines.reading import Reading
 from foreword.settings import EngineKind
 
 Json = Mapping[str, object]
@@ -60,6 +62,19 @@ class Engine:
         self, fetch: Fetch, model: str, messages: Sequence[Message], tools: Sequence[Json]
     ) -> Rendering | None:
         """The prompt that the engine makes of ``messages`` and ``tools``; None when it does not tell."""
+        return None
+
+    metrics_path: ClassVar[str | None] = None
+    """Where it tells its metrics; None where nothing is known of them."""
+    metrics_flag: ClassVar[str | None] = None
+    """What switches them on, if they are off by default."""
+
+    def read_metrics(self, body: bytes) -> Reading:
+        """What ``body``, the answer at `metrics_path`, says. Raises Unreadable when it says nothing."""
+        return Reading()
+
+    def log_reader(self) -> LogReader | None:
+        """Reads this engine's log, from its first line on; None where nothing is known of it."""
         return None
 
 

@@ -13,6 +13,12 @@ ENGINES: dict[EngineKind, Engine] = {
     engine.kind: engine for engine in (Vllm(), Strata(), Sglang(), LlamaCpp(), Engine())
 }
 
+
+def engine_of(kind: str) -> Engine | None:
+    """What is known of the kind; None while it is not found out."""
+    return next((engine for known, engine in ENGINES.items() if known == kind), None)
+
+
 # By `owned_by` of a listed model.
 _OWNERS: dict[str, EngineKind] = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp"}
 

@@ -1,6 +1,7 @@
 """The task that keeps asking the engine what it is, and tells the core."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Sequence
 from typing import Protocol
@@ -41,11 +42,22 @@ class Watch:
         self._state = state
         self._known: tuple[object, ...] | None = None
         self._complaint = ""
+        self._doubt = asyncio.Event()
 
     async def run(self) -> None:
         """Probes until it is cancelled."""
-        while True:  # noqa: ASYNC110 - time passes here, there is no event to wait for
-            await asyncio.sleep(REACHABLE_SECONDS if await self.once() else UNREACHABLE_SECONDS)
+        while True:
+            pause = REACHABLE_SECONDS if await self.once() else UNREACHABLE_SECONDS
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._doubt.wait(), pause)
+                await asyncio.sleep(UNREACHABLE_SECONDS)  # doubts come as often as metrics are asked for
+            self._doubt.clear()
+
+    def doubt(self, *, restarted: bool = False) -> None:
+        """Something else has seen that the engine may not be what it was: probe it soon."""
+        if restarted:
+            self._known = None
+        self._doubt.set()
 
     async def once(self) -> bool:
         """One probe; says whether the engine serves. Never raises: what a probe meets must not stop the sidecar."""
