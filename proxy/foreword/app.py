@@ -17,15 +17,18 @@ from starlette.types import ASGIApp
 
 from foreword import __version__
 from foreword._core import Sidecar
+from foreword.admin import Admin
 from foreword.asgi import Message, Receive, Scope, Send
 from foreword.auth import Authorizer
 from foreword.control import Control
 from foreword.endpoints import Endpoint, Gateway, new_request_id, send_fault
 from foreword.engines import EngineState, Watch
 from foreword.engines.through import through
+from foreword.findings import Board, Detectors
 from foreword.log import configure
 from foreword.metrics import Metrics
 from foreword.port import Port
+from foreword.records import Records
 from foreword.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -38,7 +41,21 @@ def create() -> Router:
     settings = Settings.from_env(os.environ)
     writer, log_exchange = configure(settings.log)
     sidecar = Sidecar(settings.core_config())
-    port = Port(sidecar, log_exchange)
+    engine = EngineState(kind=settings.engine)
+    board = Board()
+    detectors = Detectors(board, window=lambda: engine.window)
+
+    def stats() -> Mapping[str, int]:
+        failures = {**detectors.failures, "records": records.failures}
+        return {
+            **sidecar.stats(),
+            "log_lines_dropped_total|": writer.dropped,
+            **{f"diagnosis_failures_total|part={part}": count for part, count in failures.items()},
+        }
+
+    metrics = Metrics(stats, engine, board)
+    records = Records([log_exchange], [metrics.recorder.note, detectors.note])
+    port = Port(sidecar, records)
     gateway = Gateway(
         sidecar,
         port,
@@ -46,11 +63,7 @@ def create() -> Router:
         max_body_bytes=settings.max_body_mib * 1024 * 1024,
         body_seconds=settings.body_seconds,
     )
-    engine = EngineState(kind=settings.engine)
     watch = Watch(settings, through(gateway.fetch), sidecar, engine)
-
-    def stats() -> Mapping[str, int]:
-        return {**sidecar.stats(), "log_lines_dropped_total|": writer.dropped}
 
     @contextlib.asynccontextmanager
     async def lifespan(_: object) -> AsyncIterator[None]:
@@ -69,16 +82,17 @@ def create() -> Router:
             port.stop()
             writer.close()
 
-    control = Control(engine, Metrics(stats, engine), streams=lambda: len(port))
+    control = Control(engine, metrics, streams=lambda: len(port), findings=board.open)
+    admin = Admin(sidecar, board, settings.admin_key)
     return Router(
-        [*control_routes(control), *hot_routes(gateway)],
+        [*control_routes(control), *control_routes(admin), *hot_routes(gateway)],
         redirect_slashes=False,
         default=not_found,
         lifespan=lifespan,
     )
 
 
-def control_routes(control: Control) -> list[BaseRoute]:
+def control_routes(control: Control | Admin) -> list[BaseRoute]:
     """The routes that Foreword answers itself."""
 
     def route(path: str, answer: Callable[[Request], Awaitable[Response]]) -> Route:

@@ -1,7 +1,7 @@
 """The control endpoints: health, metrics, and the answers to what clients ask before they begin."""
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import orjson
 from starlette.requests import Request
@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from foreword import __version__
 from foreword.engines import EngineState
+from foreword.findings import Finding
 from foreword.metrics import CONTENT_TYPE, Metrics
 
 
@@ -20,11 +21,13 @@ class Control:
         engine: EngineState,
         metrics: Metrics,
         streams: Callable[[], int],
+        findings: Callable[[], Sequence[Finding]] = list,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
         self._metrics = metrics
         self._streams = streams
+        self._findings = findings
         self._clock = clock
         self._started = clock()
 
@@ -71,6 +74,7 @@ class Control:
                 "late_system": engine.late_system,
                 "last_seen_seconds": None if seen is None else round(seen, 3),
             },
+            "findings": [finding.in_short() for finding in self._findings()],
         }
         return _json(200 if engine.reachable else 503, body)
 
