@@ -17,8 +17,9 @@ class Sidecar:
     """The upstream client, its threads and the completion port. One a process.
 
     ``config`` holds the settings that Rust needs, by their short names: upstream, engine, messages, model_map,
-    billing_header, late_system, usage, ping_seconds, early_head_seconds, connect_seconds, idle_seconds,
-    answer_seconds, max_body_bytes. Raises ValueError with one sentence for a value it cannot use.
+    template_order, billing_header, late_system, usage, ping_seconds, early_head_seconds, connect_seconds,
+    idle_seconds, answer_seconds, max_body_bytes, sessions, journal_mib. Raises ValueError
+    with one sentence for a value it cannot use.
     """
 
     def __init__(self, config: dict[str, object]) -> None: ...
@@ -61,6 +62,13 @@ class Sidecar:
     def refused(self, route: str, status: int) -> None:
         """Counts a request that was refused before it became an exchange."""
     def stats(self) -> dict[str, int]: ...
+    def sessions(self) -> bytes:
+        """The lines of the prefix journal as a JSON array, the one used latest first."""
+    def session(self, id: str) -> bytes | None:  # noqa: A002
+        """The lines of a session with their turns, as a JSON object; None if the journal knows none.
+
+        ``id``: a session's 16 hex digits, or ``line-17`` for one line by its number.
+        """
     def close(self, message: str) -> None:
         """Ends every running exchange with an error event in its dialect that says ``message``."""
 

@@ -9,7 +9,6 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import cast
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,19 +17,21 @@ from starlette.types import ASGIApp
 
 from foreword import __version__
 from foreword._core import Sidecar
+from foreword.admin import Admin
 from foreword.asgi import Message, Receive, Scope, Send
 from foreword.auth import Authorizer
 from foreword.control import Control
 from foreword.endpoints import Endpoint, Gateway, new_request_id, send_fault
 from foreword.engines import EngineState, Watch
 from foreword.engines.through import through
-from foreword.findings import Board
+from foreword.findings import Board, Detectors
 from foreword.health import Health
 from foreword.log import configure
 from foreword.metrics import Metrics
 from foreword.port import Port
+from foreword.records import Records
 from foreword.settings import Settings
-from foreword.watching import Core, Observer, observed
+from foreword.watching import Observer, observed
 
 logger = logging.getLogger(__name__)
 
@@ -42,16 +43,14 @@ def create() -> Router:
     settings = Settings.from_env(os.environ)
     writer, log_exchange = configure(settings.log)
     sidecar = Sidecar(settings.core_config())
+    engine = EngineState(kind=settings.engine)
+    board = Board()
+    detectors = Detectors(board, window=lambda: engine.window)
 
     def ended(record: bytes) -> None:
         """An exchange has ended. Its record may wait for the engine's log; then it comes again, as a final one."""
         if not observer.holds(record):
-            final(record)
-
-    def final(record: bytes) -> None:
-        """A record that nothing is added to any more: to everyone who reads them."""
-        log_exchange(record)
-        observer.note(record)
+            records(record)
 
     port = Port(sidecar, ended)
     gateway = Gateway(
@@ -61,22 +60,28 @@ def create() -> Router:
         max_body_bytes=settings.max_body_mib * 1024 * 1024,
         body_seconds=settings.body_seconds,
     )
-    engine = EngineState(kind=settings.engine)
     watch = Watch(settings, through(gateway.fetch), sidecar, engine)
-    board = Board()
-
     observer = Observer(
         settings,
         through(gateway.fetch),
         engine,
         board,
-        core=cast("Core", sidecar) if hasattr(sidecar, "settle") else None,
-        final=final,
+        core=sidecar,
+        final=lambda record: records(record),
         doubt=lambda restarted: watch.doubt(restarted=restarted),
     )
 
     def stats() -> Mapping[str, float]:
-        return {**sidecar.stats(), **observed(observer), "log_lines_dropped_total|": writer.dropped}
+        failures = {**detectors.failures, "records": records.failures}
+        return {
+            **sidecar.stats(),
+            **observed(observer),
+            "log_lines_dropped_total|": writer.dropped,
+            **{f"diagnosis_failures_total|part={part}": count for part, count in failures.items()},
+        }
+
+    metrics = Metrics(stats, engine, board)
+    records = Records([log_exchange], [metrics.recorder.note, detectors.note, observer.note])
 
     @contextlib.asynccontextmanager
     async def lifespan(_: object) -> AsyncIterator[None]:
@@ -98,16 +103,17 @@ def create() -> Router:
             writer.close()
 
     health = Health(engine, board, observer, streams=lambda: len(port))
-    control = Control(health, Metrics(stats, engine))
+    control = Control(health, metrics)
+    admin = Admin(sidecar, board, settings.admin_key)
     return Router(
-        [*control_routes(control), *hot_routes(gateway)],
+        [*control_routes(control), *control_routes(admin), *hot_routes(gateway)],
         redirect_slashes=False,
         default=not_found,
         lifespan=lifespan,
     )
 
 
-def control_routes(control: Control) -> list[BaseRoute]:
+def control_routes(control: Control | Admin) -> list[BaseRoute]:
     """The routes that Foreword answers itself."""
 
     def route(path: str, answer: Callable[[Request], Awaitable[Response]]) -> Route:

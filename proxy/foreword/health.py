@@ -56,7 +56,7 @@ class Health:
             "engine": self._engine_json(),
             "cache": self._cache_json(),
             "parking": self._parking_json(),
-            "findings": [finding.as_json() for finding in self._board.open()],
+            "findings": [finding.in_short() for finding in self._board.open()],
         }
 
     def _engine_json(self) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Prometheus metrics: the core counts, this module names and explains.
+"""Prometheus metrics: what the core counts, what exchange records say, and what is open on the board.
 
 The core's keys are ``family|label=value,label=value``; families that end in ``_total`` are counters, all others gauges.
 """
@@ -7,7 +7,13 @@ import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 
-from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
@@ -15,6 +21,11 @@ from prometheus_client.registry import Collector
 
 from foreword import __version__
 from foreword.engines import EngineState
+from foreword.findings import IDS, Board
+from foreword.findings.exchange import Exchange
+
+# A gauge beside each counter, for the time at which it began, would double the series and tell nothing new.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -32,6 +43,17 @@ HELP = {
     "cache_not_reported_total": "Exchanges of which the engine reported no cached tokens. They are not zeros.",
     "completion_tokens_total": "Completion tokens as the engine reported them.",
     "rule_total": "What each rule did: applied, dormant (nothing to do) or unknown (a form that it does not know).",
+    "prefix_queried_tokens_total": "Prompt tokens of exchanges of which cached tokens are known, by who sent them;"
+    " the hit rate is prefix_cached_tokens_total over this.",
+    "prefix_cached_tokens_total": "Prompt tokens taken from the engine's cache, by who sent them.",
+    "prefix_not_reported_total": "Exchanges of which no cached tokens are known, by who sent them. They are not zeros.",
+    "cached_length_tokens": "Prompt tokens that an exchange found in the cache. A pinned length stands out.",
+    "first_divergence_tokens": "Prompt tokens before the first change, of exchanges whose prompt changed.",
+    "verdicts_total": "Exchanges by verdict, and by the class of the segment that changed.",
+    "wasted_tokens_total": "Prompt tokens read again that need not have been, by verdict.",
+    "shadow_saved_tokens_total": "Prompt tokens that a rule would have saved, were it on.",
+    "open_findings": "Findings that are open now, by their id.",
+    "diagnosis_failures_total": "Records that a part of the diagnosis failed on. No request is harmed by it.",
     "log_lines_dropped_total": "Log lines dropped because stderr was not read.",
     "build_info": "The version of Foreword and of Python.",
     "engine_up": "1 when the engine answered the last probe.",
@@ -131,13 +153,135 @@ class _Collector(Collector):
             yield last
 
 
+VERDICTS = (
+    "first",
+    "repeat",
+    "append-only",
+    "changed",
+    "compacted",
+    "engine-lost",
+    "granularity",
+    "below-minimum",
+    "template",
+    "engine-lost-or-template",
+    "parameters",
+    "not-reported",
+)
+CLASSES = ("header", "tools", "system", "late-system", "first-user", "history", "last-turn", "image")
+"""The classes of segments, as labels of the verdict ``changed``; others have none."""
+SHADOWED = ("billing-header", "late-system")
+"""The rules that can be off."""
+
+ENTRIES, CLIENTS, MODELS, RULES = 16, 16, 16, 16
+"""Values of a label that are told apart; what comes later counts as ``other``."""
+
+LENGTHS = (0, 256, *(1024 << n for n in range(11)))
+"""Buckets of lengths, in tokens: to 1,048,576."""
+
+
+class Bounded:
+    """The values of one label: the first so many that come, and ``other`` for the rest."""
+
+    def __init__(self, limit: int, known: Iterable[str] = ()) -> None:
+        self._limit = limit
+        self._known = set(known)
+
+    def __call__(self, value: str) -> str:
+        if value in self._known:
+            return value
+        if len(self._known) >= self._limit:
+            return "other"
+        self._known.add(value)
+        return value
+
+
+class Recorder:
+    """Counts what final exchange records say."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(family: str, *labels: str) -> Counter:
+            return Counter(f"foreword_{family}", HELP[family], labels, registry=registry)
+
+        def histogram(family: str, *labels: str) -> Histogram:
+            return Histogram(f"foreword_{family}", HELP[family], labels, registry=registry, buckets=LENGTHS)
+
+        self._queried = counter("prefix_queried_tokens_total", "entry", "client", "model")
+        self._cached = counter("prefix_cached_tokens_total", "entry", "client", "model")
+        self._not_reported = counter("prefix_not_reported_total", "entry", "client", "model")
+        self._length = histogram("cached_length_tokens", "entry", "client")
+        self._divergence = histogram("first_divergence_tokens", "entry", "client")
+        self._verdicts = counter("verdicts_total", "verdict", "class")
+        self._wasted = counter("wasted_tokens_total", "verdict")
+        self._shadow = counter("shadow_saved_tokens_total", "rule")
+        self._entry, self._client, self._model = Bounded(ENTRIES), Bounded(CLIENTS), Bounded(MODELS)
+        self._name = Bounded(len(VERDICTS), VERDICTS)
+        self._class = Bounded(len(CLASSES) + 1, ("", *CLASSES))
+        self._rule = Bounded(RULES, SHADOWED)
+        # A rate over a counter that appears misses its first step: those whose labels are known begin at 0.
+        for verdict in VERDICTS:
+            self._wasted.labels(verdict)
+            for name in CLASSES if verdict == "changed" else ("",):
+                self._verdicts.labels(verdict, name)
+        for rule in SHADOWED:
+            self._shadow.labels(rule)
+
+    def note(self, record: Mapping[str, object]) -> None:
+        """One final record. Preliminary ones come again."""
+        if record.get("pending") is True:
+            return
+        exchange = Exchange.of(record)
+        entry, client = self._entry(exchange.entry), self._client(exchange.client)
+        if exchange.prompt is not None:
+            labels = (entry, client, self._model(exchange.model))
+            if exchange.cached is None:
+                self._not_reported.labels(*labels).inc()
+            else:
+                # A rate needs both numbers of the same exchanges: absent is not zero.
+                self._queried.labels(*labels).inc(exchange.prompt)
+                self._cached.labels(*labels).inc(exchange.cached)
+                self._length.labels(entry, client).observe(exchange.cached)
+        for rule, saved in exchange.shadow.items():
+            self._shadow.labels(self._rule(rule)).inc(saved)
+        verdict = exchange.verdict
+        if verdict is None:
+            return
+        name, changed = self._name(verdict.name), verdict.name == "changed"
+        segment = self._class(verdict.kind_of_segment or "") if changed else ""
+        self._verdicts.labels(name, segment).inc()
+        if verdict.lost:
+            self._wasted.labels(name).inc(verdict.lost)
+        if changed and verdict.shared is not None:
+            self._divergence.labels(entry, client).observe(verdict.shared)
+
+
+class _Findings(Collector):
+    """Counts the board anew at each scrape."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    def collect(self) -> Iterable[Metric]:
+        gauge = _metric("open_findings", ["id"])
+        counts = dict.fromkeys(IDS, 0)
+        for finding in self._board.open():
+            counts[finding.id] = counts.get(finding.id, 0) + 1
+        for name, count in counts.items():
+            gauge.add_metric([name], count)
+        yield gauge
+
+
 class Metrics:
     """What /metrics answers."""
 
-    def __init__(self, stats: Callable[[], Mapping[str, float]], engine: EngineState) -> None:
+    def __init__(
+        self, stats: Callable[[], Mapping[str, float]], engine: EngineState, board: Board | None = None
+    ) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         self._registry.register(_Collector(stats, engine))
+        self._registry.register(_Findings(board or Board()))
+        self.recorder = Recorder(self._registry)
+        """What is to be told of each exchange record."""
 
     def exposition(self) -> bytes:
         """The metrics in Prometheus' text format 0.0.4."""

@@ -13,6 +13,7 @@ PREFIX = "FOREWORD_"
 
 EngineKind = Literal["auto", "vllm", "strata", "sglang", "llamacpp", "openai"]
 LateSystem = Literal["auto", "system", "tool", "user", "off"]
+TemplateOrder = Literal["auto", "tools-first", "system-first"]
 
 
 class SettingsError(Exception):
@@ -176,6 +177,14 @@ TABLE: tuple[Setting, ...] = (
         _keys,
     ),
     Setting(
+        "FOREWORD_ADMIN_KEY",
+        "",
+        "key",
+        "Guards /admin, as Bearer or x-api-key. Empty: /admin answers this machine only (a loopback peer that asks for"
+        " a loopback host, and no proxy between).",
+        _key,
+    ),
+    Setting(
         "FOREWORD_UPSTREAM_API_KEY",
         "",
         "key",
@@ -196,6 +205,14 @@ TABLE: tuple[Setting, ...] = (
         "translate or native",
         "/v1/messages: translate it into /v1/chat/completions, or pass it to the engine's own endpoint.",
         _one_of("translate", "native"),
+    ),
+    Setting(
+        "FOREWORD_TEMPLATE_ORDER",
+        "auto",
+        "auto, tools-first or system-first",
+        "What the engine's chat template prints first, for the order of a prompt's segments. auto: as it is learnt from"
+        " the engine, else tools-first.",
+        _one_of("auto", "tools-first", "system-first"),
     ),
     Setting(
         "FOREWORD_RULE_BILLING_HEADER",
@@ -287,6 +304,21 @@ TABLE: tuple[Setting, ...] = (
         _path,
     ),
     Setting(
+        "FOREWORD_SESSIONS",
+        "4096",
+        "1..1000000",
+        "Conversation lines that the prefix journal remembers; the one that was used least recently is forgotten"
+        " first.",
+        _integer(1, 1_000_000),
+    ),
+    Setting(
+        "FOREWORD_JOURNAL_MIB",
+        "128",
+        "MiB",
+        "Memory of the prefix journal. When it is full, lines are forgotten as above.",
+        _integer(1, 65_536),
+    ),
+    Setting(
         "FOREWORD_LOG",
         "json",
         "json or text",
@@ -310,9 +342,11 @@ class Settings:
     host: str
     port: int
     api_keys: tuple[str, ...] = field(repr=False)
+    admin_key: str | None = field(repr=False)
     upstream_api_key: str | None = field(repr=False)
     model_map: str
     messages: Literal["translate", "native"]
+    template_order: TemplateOrder
     rule_billing_header: bool
     rule_late_system: LateSystem
     usage: Literal["net", "raw"]
@@ -326,6 +360,8 @@ class Settings:
     drain_seconds: float
     engine_metrics_seconds: float
     engine_log: str | None
+    sessions: int
+    journal_mib: int
     log: Literal["json", "text"]
 
     @classmethod
@@ -357,6 +393,7 @@ class Settings:
             "engine": self.engine,
             "messages": self.messages,
             "model_map": self.model_map,
+            "template_order": self.template_order,
             "billing_header": self.rule_billing_header,
             "late_system": self.rule_late_system,
             "usage": self.usage,
@@ -366,6 +403,8 @@ class Settings:
             "idle_seconds": self.idle_seconds,
             "answer_seconds": self.answer_seconds,
             "max_body_bytes": self.max_body_mib * 1024 * 1024,
+            "sessions": self.sessions,
+            "journal_mib": self.journal_mib,
         }
 
 

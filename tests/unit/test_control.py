@@ -53,6 +53,7 @@ def test_before_the_engine_was_reached() -> None:
             "late_system": None,
             "last_seen_seconds": None,
         },
+        "findings": [],
     }
     assert sidecar.ask("/health/ready").status_code == 503
     assert sidecar.ask("/health/live").status_code == 200

@@ -7,6 +7,27 @@ from typing import Literal
 Severity = Literal["info", "warning", "critical"]
 """info: worth knowing; warning: costs something; critical: costs most of what the cache could save."""
 
+IDS: tuple[str, ...] = (
+    "volatile-segment",
+    "pinned",
+    "eviction-storm",
+    "checkpoint-collapse",
+    "reassembled-block",
+    "early-compaction",
+    "overflow-loop",
+    "usage-not-reported",
+    "below-minimum",
+    "l2-write-only",
+    "l2-too-small",
+    "l2-undecided",
+    "parking-cannot-hold",
+    "parking-off",
+    "giants-evict",
+    "engine-restart",
+    "metrics-missing",
+)
+"""Every kind of finding: those of many exchanges, then those of the engine's own counters and log."""
+
 RANKS: Mapping[str, int] = {"critical": 0, "warning": 1, "info": 2}
 
 
@@ -46,6 +67,10 @@ class Finding:
             "evidence": dict(self.evidence),
             "advice": self.advice,
         }
+
+    def in_short(self) -> dict[str, object]:
+        """For /health."""
+        return {"id": self.id, "subject": self.subject, "severity": self.severity, "advice": self.advice}
 
 
 def worst_first(finding: Finding) -> tuple[int, int, int, str, str]:

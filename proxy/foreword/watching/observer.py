@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import orjson
@@ -109,12 +109,9 @@ class Observer:
             return False
         return True
 
-    def note(self, record: bytes) -> None:
-        """A final record of an exchange. Never raises."""
-        try:
-            self.reuse.note(orjson.loads(record))
-        except Exception:  # diagnosis never stops anything
-            logger.exception("a record could not be taken")
+    def note(self, record: Mapping[str, object]) -> None:
+        """A final record of an exchange."""
+        self.reuse.note(record)
 
     def read_lines(self, arrived: Lines) -> None:
         """Takes lines of the log, as they come from the follower."""

@@ -1,0 +1,148 @@
+"""One exchange as the detectors read it: a final exchange record with everything checked that may be missing."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Verdict(NamedTuple):
+    """Where the prompt left its line, and what that cost. Tokens; None is not known."""
+
+    name: str
+    expected: int | None = None
+    shared: int | None = None
+    lost: int | None = None
+    path: str | None = None
+    kind_of_segment: str | None = None
+    """The record's ``class``: header, tools, system, late-system, first-user, history, last-turn or image."""
+    kind: str | None = None
+    """edited, inserted, removed or reordered."""
+
+
+class Segment(NamedTuple):
+    """One segment of a prompt. ``bytes`` is the length of its rendered text."""
+
+    path: str
+    bytes: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What a detector may ask of one exchange. Nothing here is trusted to be there: what is not is None."""
+
+    time: float
+    """Seconds since 1970, when it began. The only clock that detectors have."""
+    entry: str
+    client: str
+    model: str
+    engine: str
+    session: str | None
+    line: int | None
+    turn: int | None
+    ok: bool
+    """The engine answered in full, and the client stayed."""
+    fault: str | None
+    """The kind of the failure."""
+    prompt: int | None
+    """Prompt tokens, as the engine counted them."""
+    cached: int | None
+    """Those of them that came from the cache; None is not reported, which is not 0."""
+    verdict: Verdict | None
+    shadow: Mapping[str, int]
+    """Tokens that each rule which is off would have saved."""
+    text_bytes: int | None
+    """The length of the rendered prompt."""
+    _prompt: Mapping[str, object]
+
+    @classmethod
+    def of(cls, record: Mapping[str, object]) -> "Exchange":
+        """Reads a record of any version; members of an unexpected type count as missing."""
+        usage, prompt = _object(record.get("usage")), _object(record.get("prompt"))
+        verdict, fault = record.get("verdict"), _object(record.get("fault"))
+        return cls(
+            time=_number(record.get("time")) or 0.0,
+            entry=_text(record.get("entry")) or _text(record.get("route")) or "other",
+            client=_text(record.get("client")) or "other",
+            model=_text(record.get("model")) or _text(record.get("upstream_model")) or "unknown",
+            engine=_text(record.get("engine")) or "unknown",
+            session=_text(record.get("session")),
+            line=_count(record.get("line")),
+            turn=_count(record.get("turn")),
+            ok=record.get("outcome") == "ok",
+            fault=_text(fault.get("kind")),
+            prompt=_count(usage.get("prompt_tokens")),
+            cached=_count(usage.get("cached_tokens")),
+            verdict=_verdict(verdict) if isinstance(verdict, Mapping) else None,
+            shadow={
+                rule: saved
+                for rule, tokens in _object(record.get("shadow")).items()
+                if (saved := _count(tokens))
+            },
+            text_bytes=_count(prompt.get("bytes")),
+            _prompt=prompt,
+        )
+
+    def head(self) -> Iterator[Segment]:
+        """The segments up to and with the first user message, in the order in which they are rendered."""
+        return _segments(self._prompt.get("head"))
+
+    def segment(self, path: str) -> Segment | None:
+        """The segment at ``path``, if the record tells of it."""
+        for segments in (self.head(), _segments(self._prompt.get("new"))):
+            for segment in segments:
+                if segment.path == path:
+                    return segment
+        return None
+
+    def segment_at(self, tokens: int) -> str | None:
+        """The path of the head's segment in which token number ``tokens`` lies, by the prompt's own bytes a token.
+
+        None behind the head, or where the record does not tell.
+        """
+        if not self.prompt or not self.text_bytes:
+            return None
+        place = tokens * self.text_bytes / self.prompt
+        end = 0
+        for segment in self.head():
+            end += segment.bytes
+            if place < end:
+                return segment.path
+        return None
+
+
+def _segments(value: object) -> Iterator[Segment]:
+    for each in value if isinstance(value, list) else ():
+        if isinstance(each, Mapping) and (path := _text(each.get("path"))):
+            yield Segment(path, _count(each.get("bytes")) or 0, _text(each.get("digest")) or "")
+
+
+def _verdict(value: Mapping[str, object]) -> Verdict | None:
+    name = _text(value.get("name"))
+    if name is None:
+        return None
+    return Verdict(
+        name,
+        _count(value.get("expected")),
+        _count(value.get("shared")),
+        _count(value.get("lost")),
+        _text(value.get("path")),
+        _text(value.get("class")),
+        _text(value.get("kind")),
+    )
+
+
+def _object(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
