@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used)]
 
+mod support;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -152,6 +154,9 @@ fn check_prepared(prepared: &Prepared, body: &str, path: &Value, read: &dyn Fn(&
     let found = text(prepared);
     if found != body {
         return Err(format!("upstream\n   found {found}\nexpected {body}"));
+    }
+    if prepared.path == Some("/v1/chat/completions") {
+        support::upstream::check(&serde_json::from_str(&found).unwrap());
     }
     let or_empty = |value: Value| if value.is_null() { Value::Array(Vec::new()) } else { value };
     same("path", &prepared.path.into(), path)?;

@@ -134,7 +134,7 @@ impl State {
         self.note(&chunk);
         let mut edits = Edits::new();
         if self.hide_usage {
-            if chunk.usage.is_some() && chunk.has_no_choice() {
+            if chunk.brings_only_usage() {
                 return Fate::Goes;
             }
             edits.remove_member(root, "usage");

@@ -61,8 +61,11 @@ impl Relay {
             if !whole {
                 return Ok(());
             }
+            let start = out.len();
             state.event(event, tape, out)?;
-            out.extend_from_slice(b"\n\n");
+            if out.len() > start {
+                out.extend_from_slice(b"\n\n");
+            }
             Ok(())
         });
         let result = rest.and_then(|()| state.close(cut, out));

@@ -10,6 +10,7 @@ pub(crate) mod ids;
 mod literal;
 pub(crate) mod models;
 mod overflow;
+mod payload;
 pub(crate) mod request;
 pub(crate) mod response;
 pub(crate) mod stream;

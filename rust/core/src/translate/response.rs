@@ -2,11 +2,12 @@
 //! forms of one answer say the same.
 
 use super::events::Items;
+use super::payload::{self, Payload};
 use super::turn::{Stop, Turn, chunk_fault};
 use super::{ids, write_str};
 use crate::answer::{Ask, Summary};
 use crate::error::Fault;
-use crate::json::Tape;
+use crate::json::{Tape, Value};
 use crate::sse::{Event, Splitter};
 use crate::wire::chat::Chunk;
 
@@ -48,21 +49,28 @@ pub(crate) fn message(body: &[u8], ask: &Ask, summary: &mut Summary) -> Result<V
 }
 
 fn complete(body: &[u8], turn: &mut Turn<Items>, content: &mut Vec<u8>) -> Result<(), Fault> {
-    let mut tape = Tape::new();
-    let chunk = completion(body, &mut tape)?;
-    turn.note_usage(&chunk);
-    turn.read(&chunk, content)
+    completion(body, &mut Tape::new(), |root| {
+        let chunk = Chunk::read(root);
+        turn.note_usage(&chunk);
+        turn.read(&chunk, content)
+    })
 }
 
-/// A whole completion, read as the one chunk that it amounts to.
+/// Calls `take` for a whole completion, to be read as the one chunk that it amounts to.
 ///
 /// # Errors
-/// The body is empty, is no completion, or tells of a failure.
-pub(super) fn completion<'t>(body: &'t [u8], tape: &'t mut Tape) -> Result<Chunk<'t>, Fault> {
+/// The body is empty, is no completion, or tells of a failure; or what `take` returns.
+pub(super) fn completion(
+    body: &[u8],
+    tape: &mut Tape,
+    take: impl FnOnce(Value<'_>) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     if body.trim_ascii().is_empty() {
         return Err(Fault::empty());
     }
-    let Ok(root) = tape.scan(body) else { return Err(Fault::broken("it is not JSON")) };
+    let repaired = tape.scan(body).err().and_then(|error| payload::repaired(body, error));
+    let Ok(root) = tape.scan(repaired.as_deref().unwrap_or(body)) else { return Err(Fault::broken("it is not JSON")) };
     let chunk = Chunk::read(root);
     if let Some(fault) = chunk_fault(&chunk, false, root) {
         return Err(fault);
@@ -70,7 +78,7 @@ pub(super) fn completion<'t>(body: &'t [u8], tape: &'t mut Tape) -> Result<Chunk
     if chunk.first_choice().all(|choice| choice.delta.is_none()) {
         return Err(Fault::broken("it has no message"));
     }
-    Ok(chunk)
+    take(root)
 }
 
 /// Whether the body is a stream of events.
@@ -79,36 +87,40 @@ fn is_event_stream(body: &[u8]) -> bool {
     [&b"data:"[..], b"event:", b"id:", b"retry:", b":"].iter().any(|field| head.starts_with(field))
 }
 
-/// Reads a stream as if it were one answer.
+/// Reads a stream as if it were one answer. It says the same as the stream would.
 fn fold(body: &[u8], turn: &mut Turn<Items>, content: &mut Vec<u8>) -> Result<(), Fault> {
     let mut tape = Tape::new();
     let mut joined = Vec::new();
-    let mut ended = false;
-    let mut any = false;
+    let (mut heard, mut over) = (false, false);
     let mut event = |event: Event<'_>| -> Result<(), Fault> {
-        let named_error = event.name() == Some(b"error");
         let Some(data) = event.data(&mut joined) else { return Ok(()) };
         turn.summary.events += 1;
-        if data == b"[DONE]" {
-            ended = true;
-            return Ok(());
-        }
-        let Ok(root) = tape.scan(data) else {
-            turn.summary.unreadable += 1;
-            return Ok(());
-        };
-        any = true;
-        let chunk = Chunk::read(root);
-        if let Some(fault) = chunk_fault(&chunk, named_error, root) {
-            return Err(fault);
-        }
-        turn.note_usage(&chunk);
-        turn.read(&chunk, content)
+        let named_error = event.name() == Some(b"error");
+        payload::read(event, data, named_error, &mut tape, |payload| {
+            match payload {
+                _ if over => {}
+                Payload::Chunk(root, _) => {
+                    let chunk = Chunk::read(root);
+                    if let Some(fault) = chunk_fault(&chunk, named_error, root) {
+                        return Err(fault);
+                    }
+                    heard = true;
+                    turn.note_usage(&chunk);
+                    turn.read(&chunk, content)?;
+                    over = turn.is_finished() && chunk.brings_only_usage();
+                }
+                Payload::Done if heard => over = true,
+                Payload::Done => return Err(Fault::empty()),
+                Payload::Unreadable(data) if named_error => return Err(payload::named_error(data)),
+                Payload::Unreadable(_) => turn.summary.unreadable += 1,
+            }
+            Ok(())
+        })
     };
     let mut splitter = Splitter::new();
     splitter.feed(body, &mut event)?;
     splitter.finish(&mut event)?;
-    match (any, ended || turn.is_finished()) {
+    match (heard, over || turn.is_finished()) {
         (false, _) => Err(Fault::empty()),
         (true, false) => Err(Fault::unfinished()),
         (true, true) => Ok(()),

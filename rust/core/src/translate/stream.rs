@@ -1,14 +1,13 @@
 //! The stream machine: a chat stream of an engine into the event stream of an Anthropic message.
 
-use memchr::memchr;
-
 use super::events::Events;
 use super::frame::Frame;
+use super::payload::{self, Payload};
 use super::turn::{Stop, Turn, chunk_fault};
 use super::{ids, response, write_str};
 use crate::answer::{Ask, Summary};
 use crate::error::{Dialect, Fault};
-use crate::json::{Kind, SyntaxError, Tape, Value};
+use crate::json::{Tape, Value};
 use crate::profile::UsageMode;
 use crate::sse::{Event, Overlong, Splitter};
 use crate::usage::ClientUsage;
@@ -55,9 +54,7 @@ impl Stream {
     /// Reads a whole completion, which an engine sent although a stream was asked for, and ends the stream.
     pub(crate) fn whole(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
         let Self { tape, machine, .. } = self;
-        let result = response::completion(body, tape)
-            .map(|_| ())
-            .and_then(|()| machine.payload(body, false, tape, out))
+        let result = response::completion(body, tape, |root| machine.chunk(root, body, false, out))
             .and_then(|()| machine.stop(out));
         result.map_err(|fault| machine.fail(fault, out))
     }
@@ -135,39 +132,26 @@ impl Machine {
         {
             return Ok(());
         }
-        if memchr(b'\n', data).is_none() || tape.scan(data).is_ok() {
-            return self.payload(data, named_error, tape, out);
-        }
-        // Some engines end an event with one LF: each line is then an event of its own.
-        event.data_lines().try_for_each(|line| self.payload(line, named_error, tape, out))
+        payload::read(event, data, named_error, tape, |payload| self.payload(payload, named_error, out))
     }
 
-    fn payload(&mut self, data: &[u8], named_error: bool, tape: &mut Tape, out: &mut Vec<u8>) -> Result<(), Fault> {
-        let data = data.trim_ascii();
-        if data == b"[DONE]" {
-            self.done = true;
-            return match (self.over, self.heard) {
-                (true, _) => Ok(()),
-                (false, true) => self.stop(out),
-                (false, false) => Err(Fault::empty()),
-            };
+    fn payload(&mut self, payload: Payload<'_>, named_error: bool, out: &mut Vec<u8>) -> Result<(), Fault> {
+        match payload {
+            Payload::Chunk(root, data) => self.chunk(root, data, named_error, out),
+            Payload::Done => {
+                self.done = true;
+                match (self.over, self.heard) {
+                    (true, _) => Ok(()),
+                    (false, true) => self.stop(out),
+                    (false, false) => Err(Fault::empty()),
+                }
+            }
+            Payload::Unreadable(data) if named_error && !self.over => Err(payload::named_error(data)),
+            Payload::Unreadable(_) => {
+                self.turn.summary.unreadable += 1;
+                Ok(())
+            }
         }
-        let result = match tape.scan(data) {
-            Ok(root) if root.kind() == Kind::Object || named_error => return self.chunk(root, data, named_error, out),
-            Ok(_) => Ok(()),
-            Err(error) => Err(error),
-        };
-        if let Err(error) = result
-            && let Some(repaired) = repaired(data, error)
-            && let Ok(root) = tape.scan(&repaired)
-        {
-            return self.chunk(root, &repaired, named_error, out);
-        }
-        if named_error {
-            return Err(Fault::broken(&String::from_utf8_lossy(data)));
-        }
-        self.turn.summary.unreadable += 1;
-        Ok(())
     }
 
     fn chunk(&mut self, root: Value<'_>, data: &[u8], named_error: bool, out: &mut Vec<u8>) -> Result<(), Fault> {
@@ -188,7 +172,7 @@ impl Machine {
         }
         self.turn.read(&chunk, out)?;
         self.frame.learn(data, &chunk);
-        if self.turn.is_finished() && chunk.usage.is_some() && chunk.has_no_choice() {
+        if self.turn.is_finished() && chunk.brings_only_usage() {
             self.stop(out)?;
         }
         Ok(())
@@ -266,22 +250,4 @@ impl From<Overlong> for Fault {
     fn from(overlong: Overlong) -> Self {
         Self::broken(&overlong.to_string())
     }
-}
-
-/// The text with raw control characters inside strings escaped, if those are what keeps it from being JSON.
-fn repaired(data: &[u8], error: SyntaxError) -> Option<Vec<u8>> {
-    data.get(error.at).filter(|&&byte| byte < b' ')?;
-    let mut text = Vec::with_capacity(data.len() + 16);
-    let mut in_string = false;
-    let mut escaped = false;
-    for &byte in data {
-        if in_string && byte < b' ' {
-            text.extend_from_slice(format!("\\u{byte:04x}").as_bytes());
-            continue;
-        }
-        in_string ^= byte == b'"' && !escaped;
-        escaped = byte == b'\\' && !escaped;
-        text.push(byte);
-    }
-    Some(text)
 }

@@ -36,9 +36,10 @@ impl<'t> Chunk<'t> {
         chunk
     }
 
-    /// Whether `choices` is an empty list, as in the chunk that only brings usage.
-    pub(crate) fn has_no_choice(&self) -> bool {
-        self.choices.is_some_and(|choices| choices.kind() == Kind::Array && choices.items().next().is_none())
+    /// Whether this is the chunk that comes last and only brings usage: its `choices` are an empty list.
+    pub(crate) fn brings_only_usage(&self) -> bool {
+        let is_empty = |choices: Value<'_>| choices.kind() == Kind::Array && choices.items().next().is_none();
+        self.usage.is_some() && self.choices.is_some_and(is_empty)
     }
 
     /// The parts of the first choice; others (`n` > 1) have no place in a message.

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub(crate) mod upstream;
+
 use foreword_core::answer::Ask;
 use foreword_core::profile::UsageMode;
 use foreword_core::request::{Ids, Route};
@@ -158,10 +160,7 @@ fn check_start(block: &Value) {
         "thinking" => assert_eq!(*block, json!({"type": "thinking", "thinking": "", "signature": ""})),
         "tool_use" => {
             assert_eq!(block["input"], json!({}));
-            assert!(block["name"].as_str().is_some_and(|name| !name.is_empty()));
-            let id = block["id"].as_str().unwrap();
-            let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-            assert!(!id.is_empty() && id.bytes().all(plain), "{id}");
+            check_call(block);
         }
         other => panic!("no such block: {other}"),
     }
@@ -186,6 +185,40 @@ fn delta(block: &mut Value, kind: &str, delta: &Value, input: &mut String) {
             block[field] = json!(text);
         }
     }
+}
+
+/// Holds a whole message to the protocol.
+pub(crate) fn check_message(message: &Value) {
+    assert!(message["id"].as_str().is_some_and(|id| id.starts_with("msg_")));
+    assert_eq!((&message["type"], &message["role"]), (&json!("message"), &json!("assistant")));
+    assert!(message["model"].is_string());
+    usage(&message["usage"]);
+    let mut calls = false;
+    for block in message["content"].as_array().unwrap() {
+        match block["type"].as_str().unwrap() {
+            "text" => assert!(block["text"].as_str().is_some_and(|text| !text.is_empty()), "an empty block"),
+            "thinking" => {
+                assert!(block["thinking"].as_str().is_some_and(|text| !text.is_empty()), "an empty block");
+                assert!(block["signature"].as_str().is_some_and(|signature| !signature.is_empty()));
+            }
+            "tool_use" => {
+                calls = true;
+                assert!(block["input"].is_object());
+                check_call(block);
+            }
+            other => panic!("no such block: {other}"),
+        }
+    }
+    assert!(calls || message["stop_reason"] != "tool_use", "tool_use needs a block");
+    assert!(message["stop_reason"].is_string());
+    assert_eq!(message["stop_sequence"].is_string(), message["stop_reason"] == "stop_sequence");
+}
+
+fn check_call(block: &Value) {
+    assert!(block["name"].as_str().is_some_and(|name| !name.is_empty()));
+    let id = block["id"].as_str().unwrap();
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    assert!(!id.is_empty() && id.bytes().all(plain), "{id}");
 }
 
 /// A streamed input as Claude Code reads it: nothing is no arguments, what does not parse is kept.
