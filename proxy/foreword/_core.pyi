@@ -57,8 +57,20 @@ class Sidecar:
         engine: str | None = None,
         models: Sequence[str] | None = None,
         late_system: str | None = None,
+        template_order: str | None = None,
+        block_tokens: int | None = None,
+        engine_log: bool | None = None,
     ) -> None:
-        """What was learnt of the engine; exchanges opened from now on see it."""
+        """What was learnt of the engine; exchanges opened from now on see it.
+
+        ``engine_log``: whether exchanges whose engine reports no cached tokens wait for its log, with a record that is
+        ``pending`` until settle().
+        """
+    def settle(self, request_id: str, cached: int | None) -> bytes | None:
+        """Closes a pending record with the cached tokens that the log told: the final record.
+
+        None when no record waits under that id.
+        """
     def refused(self, route: str, status: int) -> None:
         """Counts a request that was refused before it became an exchange."""
     def stats(self) -> dict[str, int]: ...

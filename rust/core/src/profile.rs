@@ -18,6 +18,20 @@ pub enum Engine {
     Unknown,
 }
 
+impl Engine {
+    /// Its name, as settings and records spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Vllm => "vllm",
+            Self::Strata => "strata",
+            Self::Sglang => "sglang",
+            Self::LlamaCpp => "llamacpp",
+            Self::OpenAi => "openai",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
 /// How `/v1/messages` reaches the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MessagesMode {

@@ -1,5 +1,7 @@
 //! From a client's request to what goes upstream: the one entry of the request side.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use bytes::Bytes;
 
 use crate::answer::{Ask, Reader};
@@ -235,9 +237,11 @@ impl<'p> Plan<'p> {
 
     /// Cuts the prompt into segments, for the journal.
     fn cut(&mut self, root: Value<'_>, form: Form) {
-        self.prompt = Some(cut(root, form, self.profile));
-        self.session = session(root);
-        self.diagnose = diagnose(root, form);
+        // What only diagnoses must not cost the request.
+        let read = || (cut(root, form, self.profile), session(root), diagnose(root, form));
+        if let Ok((prompt, session, diagnose)) = catch_unwind(AssertUnwindSafe(read)) {
+            (self.prompt, self.session, self.diagnose) = (Some(prompt), session, diagnose);
+        }
     }
 
     fn upstream_model(&self) -> Option<&'p str> {

@@ -7,13 +7,16 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use foreword_core::error::Fault;
-use foreword_core::profile::{Engine, LateSystem, Profile};
+use foreword_core::profile::{Engine, LateSystem, Profile, TemplateOrder};
+use foreword_core::prompt::journal;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{Notify, watch};
 
+use crate::digest::{Digests, Key};
 use crate::exchange::Opening;
 use crate::outbox::{Outbox, Port, Ready, locked};
 use crate::pipeline;
+use crate::prefixes::Prefixes;
 use crate::stats::Stats;
 use crate::upstream::Upstream;
 
@@ -29,6 +32,25 @@ pub struct Config {
     pub profile: Profile,
     /// Limits of time and size.
     pub limits: Limits,
+    /// Bounds of the prefix journal.
+    pub journal: journal::Limits,
+}
+
+/// What was learnt of the engine since the start.
+#[derive(Clone, Debug, Default)]
+pub struct Learnt {
+    /// Its kind.
+    pub engine: Option<Engine>,
+    /// The models that it serves.
+    pub models: Option<Vec<String>>,
+    /// Where late system messages go.
+    pub late_system: Option<LateSystem>,
+    /// What its template prints first.
+    pub template_order: Option<TemplateOrder>,
+    /// Tokens of a block of its prefix cache.
+    pub block_tokens: Option<u64>,
+    /// Whether its log tells what it reused.
+    pub engine_log: Option<bool>,
 }
 
 /// Limits of time and size.
@@ -53,6 +75,7 @@ pub(crate) struct Shared {
     pub(crate) upstream: Upstream,
     pub(crate) limits: Limits,
     pub(crate) stats: Stats,
+    pub(crate) prefixes: Arc<Prefixes>,
     /// Told to every exchange that still runs when the sidecar must go.
     pub(crate) closing: watch::Receiver<Option<Fault>>,
     profile: Mutex<Arc<Profile>>,
@@ -98,10 +121,12 @@ impl Gateway {
         let mut profile = config.profile;
         let upstream = Upstream::new(&config.upstream, config.limits.connect)?;
         profile.anthropic_upstream = upstream.host().ends_with("anthropic.com");
+        let key = Key::random().map_err(|error| format!("no randomness: {error}"))?;
         let shared = Arc::new(Shared {
             upstream,
             limits: config.limits,
             stats: Stats::default(),
+            prefixes: Arc::new(Prefixes::new(config.journal, Digests::new(&key))),
             closing,
             profile: Mutex::new(Arc::new(profile)),
             running: Mutex::default(),
@@ -170,19 +195,39 @@ impl Gateway {
         self.port.fd()
     }
 
-    /// What was learnt of the engine; `None` keeps what is known.
-    pub fn update(&self, engine: Option<Engine>, models: Option<Vec<String>>, late_system: Option<LateSystem>) {
+    /// What was learnt of the engine; what is `None` stays as it is known.
+    pub fn update(&self, learnt: Learnt) {
         self.shared.learn(|profile| {
-            if engine.is_some_and(|engine| engine != profile.engine) {
+            if learnt.engine.is_some_and(|engine| engine != profile.engine) {
                 // Another engine may take what the last one refused.
                 profile.stream_options = true;
             }
-            profile.engine = engine.unwrap_or(profile.engine);
-            profile.late_system = late_system.unwrap_or(profile.late_system);
-            if let Some(models) = models {
+            profile.engine = learnt.engine.unwrap_or(profile.engine);
+            profile.late_system = learnt.late_system.unwrap_or(profile.late_system);
+            profile.template_order = learnt.template_order.unwrap_or(profile.template_order);
+            profile.block_tokens = learnt.block_tokens.or(profile.block_tokens);
+            profile.engine_log = learnt.engine_log.unwrap_or(profile.engine_log);
+            if let Some(models) = learnt.models {
                 profile.models = models;
             }
         });
+    }
+
+    /// Closes the record of an exchange that waits for the engine's log with the cached tokens that the log told.
+    /// The final record; `None` if none waits under that id.
+    pub fn settle(&self, request_id: &str, cached: Option<u64>) -> Option<Vec<u8>> {
+        let record = self.shared.prefixes.told(request_id, cached, &self.shared.profile())?;
+        Some(record.to_json())
+    }
+
+    /// The lines of the prefix journal, the one used latest first, as a JSON array.
+    pub fn sessions(&self) -> String {
+        self.shared.prefixes.sessions()
+    }
+
+    /// The lines of a session (16 hex digits), or one line (`line-17`), with their turns, as a JSON object.
+    pub fn session(&self, id: &str) -> Option<String> {
+        self.shared.prefixes.session(id)
     }
 
     /// Counts a request that was refused before it became an exchange.
@@ -192,7 +237,9 @@ impl Gateway {
 
     /// All counters, by name.
     pub fn stats(&self) -> BTreeMap<String, u64> {
-        self.shared.stats.snapshot()
+        let mut all = self.shared.stats.snapshot();
+        all.extend(self.shared.prefixes.counters().map(|(name, count)| (name.to_owned(), count)));
+        all
     }
 
     /// Ends every exchange that still runs with `fault`, told in its dialect.

@@ -3,15 +3,19 @@
 //! Everything runs on one thread of its own with a tokio runtime that never meets the GIL. Python opens an
 //! exchange ([`Gateway::open`]), waits on the port's file descriptor, and takes what is ready ([`Port::drain`]).
 
+pub mod digest;
 pub mod exchange;
 pub mod gateway;
 mod headers;
+mod json;
 pub mod outbox;
 mod pipeline;
+mod prefixes;
 pub mod record;
 mod silence;
 pub mod stats;
 pub mod upstream;
+pub mod who;
 
 pub use exchange::{Head, Opening};
 pub use gateway::{Config, Gateway};

@@ -9,7 +9,8 @@ use foreword_core::answer::{Reader, Refused};
 use foreword_core::encoding;
 use foreword_core::error::{Dialect, Fault};
 use foreword_core::profile::Profile;
-use foreword_core::request::{self, Ids, Notes, Prepared, Request, Route};
+use foreword_core::prompt::change::Change;
+use foreword_core::request::{self, Diagnose, Ids, Notes, Prepared, Request, Route};
 use http_body_util::{BodyExt, Limited};
 use hyper::Method;
 use hyper::header::HeaderMap;
@@ -19,9 +20,11 @@ use crate::exchange::{Head, Opening};
 use crate::gateway::Shared;
 use crate::headers::{media_type, put, relayed_headers, upstream_headers};
 use crate::outbox::Outbox;
+use crate::prefixes::Trace;
 use crate::record::Record;
 use crate::silence::{Due, Silence};
 use crate::upstream::{Answer, AnswerBody, Call, Failure};
+use crate::who;
 
 /// Bodies up to this size are prepared on the network thread: handing over would cost more.
 const PREPARE_HERE: usize = 64 * 1024;
@@ -48,7 +51,8 @@ const NO_READER: &str = "an answer without a reader";
 /// Runs one exchange. Whatever happens, the outbox gets its record in the end.
 pub(crate) async fn run(shared: Arc<Shared>, opening: Opening, outbox: Arc<Outbox>, left: Arc<Notify>) {
     let own = opening.own;
-    let record = Record::new(opening.route, opening.request_id.clone(), opening.body.len());
+    let mut record = Record::new(opening.route, opening.request_id.clone(), opening.body.len());
+    record.client = who::client(&opening);
     let anthropic = opening.target.starts_with("/v1/messages") || speaks_anthropic(&opening);
     let dialect = if anthropic { Dialect::Messages } else { Dialect::OpenAi };
     let mut closing = shared.closing.clone();
@@ -57,6 +61,7 @@ pub(crate) async fn run(shared: Arc<Shared>, opening: Opening, outbox: Arc<Outbo
         outbox: &outbox,
         record,
         reader: None,
+        trace: None,
         dialect,
         relayed: true,
         head_sent: false,
@@ -90,12 +95,18 @@ pub(crate) async fn run(shared: Arc<Shared>, opening: Opening, outbox: Arc<Outbo
             _ = caught(exchange.tell(fault)) => (),
         }
     }
-    let Exchange { mut record, reader, .. } = exchange;
-    if let Some(reader) = &reader {
-        record.summary = reader.summary().clone();
-    }
+    exchange.settle();
+    let Exchange { record, trace, .. } = exchange;
     if !own {
         shared.stats.closed(&record);
+    }
+    let profile = shared.profile();
+    if profile.engine_log && record.lacks_reuse() {
+        if let Some(trace) = trace.filter(Trace::entered) {
+            outbox.end(record.to_pending_json());
+            shared.prefixes.wait(record, trace);
+            return;
+        }
     }
     outbox.end(record.to_json());
 }
@@ -122,6 +133,19 @@ async fn closed(closing: &mut tokio::sync::watch::Receiver<Option<Fault>>) -> Fa
     }
 }
 
+/// The path of a known route, without its query.
+fn entry(opening: &Opening) -> &'static str {
+    match opening.route {
+        Route::Messages => "/v1/messages",
+        Route::CountTokens => "/v1/messages/count_tokens",
+        Route::Chat => "/v1/chat/completions",
+        Route::Completions => "/v1/completions",
+        Route::Responses => "/v1/responses",
+        Route::Models => "/v1/models",
+        Route::Other => "other",
+    }
+}
+
 fn speaks_anthropic(opening: &Opening) -> bool {
     opening.header("anthropic-version").is_some()
 }
@@ -131,6 +155,8 @@ struct Exchange<'a> {
     outbox: &'a Arc<Outbox>,
     record: Record,
     reader: Option<Reader>,
+    /// Its way through the prefix journal; none for routes without a prompt.
+    trace: Option<Trace>,
     dialect: Dialect,
     /// Whether the answer keeps the engine's dialect, and with it the engine's headers.
     relayed: bool,
@@ -159,11 +185,15 @@ impl Exchange<'_> {
     /// Foreword added is asked once more, without.
     async fn ask(&mut self, opening: Opening) -> Result<(Answer, Reader, Option<Refusal>), Fault> {
         loop {
-            let prepared = self.prepare(&opening, self.shared.profile()).await?;
+            let (prepared, trace) = self.prepare(&opening, self.shared.profile()).await?;
+            self.trace = trace;
             let (call, mut reader) = self.take_in(&opening, prepared)?;
             let mut answer = self.send(&call, &mut reader).await?;
             let status = answer.head.status;
             if status.is_success() {
+                if let Some(trace) = &mut self.trace {
+                    self.shared.prefixes.enter(trace, &mut self.record);
+                }
                 return Ok((answer, reader, None));
             }
             if !(300..600).contains(&status.as_u16()) {
@@ -178,20 +208,25 @@ impl Exchange<'_> {
         }
     }
 
-    /// Decodes, scans, normalises and translates: on this thread if that is quick, else beside it.
-    async fn prepare(&mut self, opening: &Opening, profile: Arc<Profile>) -> Result<Prepared, Fault> {
+    /// Decodes, scans, normalises, translates and looks the prompt up: on this thread if that is quick, else beside it.
+    async fn prepare(&mut self, opening: &Opening, profile: Arc<Profile>) -> Result<(Prepared, Option<Trace>), Fault> {
         let encoding = opening.header("content-encoding").unwrap_or("identity").to_owned();
         let limit = self.shared.limits.body_bytes;
         let ids = Ids { seed: random() };
         let request =
             Request { route: opening.route, body: opening.body.clone(), anthropic: speaks_anthropic(opening) };
         let here = request.body.len() <= PREPARE_HERE && encoding == "identity";
+        let prefixes = Arc::clone(&self.shared.prefixes);
+        let client = self.record.client.clone();
         let work = move || {
             let mut request = request;
             if request.route != Route::Other {
                 request.body = encoding::decode(&encoding, request.body, limit)?;
             }
-            request::prepare(request, &profile, ids)
+            let mut prepared = request::prepare(request, &profile, ids)?;
+            let prompt = prepared.prompt.take().filter(|prompt| !prompt.segments.is_empty());
+            let trace = prompt.and_then(|prompt| prefixes.look(prompt, &client, prepared.session.as_deref()));
+            Ok((prepared, trace))
         };
         let prepared = if here {
             work()
@@ -203,8 +238,19 @@ impl Exchange<'_> {
     }
 
     /// Notes what was prepared and makes the call upstream of it.
-    fn take_in(&mut self, opening: &Opening, prepared: Prepared) -> Result<(Call, Reader), Fault> {
+    fn take_in(&mut self, opening: &Opening, mut prepared: Prepared) -> Result<(Call, Reader), Fault> {
+        if let (Some(asked), Some(trace)) = (prepared.diagnose.take(), &self.trace) {
+            prepared.reader = self.diagnosed(prepared.reader, asked, trace);
+        }
         self.record.body_bytes.1 = prepared.body.len();
+        self.record.entry = entry(opening);
+        let profile = self.shared.profile();
+        self.record.engine = profile.engine.name();
+        self.record.upstream_model = prepared
+            .model
+            .as_deref()
+            .map(|model| profile.upstream_model(model).map_or_else(|| model.to_owned(), str::to_owned));
+        self.record.usage_mode = (prepared.reader.dialect() == Dialect::Messages).then_some(profile.usage);
         self.record.model = prepared.model;
         self.record.stream = prepared.stream;
         self.record.notes = Some(prepared.notes);
@@ -222,6 +268,33 @@ impl Exchange<'_> {
             body: prepared.body.into_parts(),
         };
         Ok((call, prepared.reader))
+    }
+
+    /// The reader, told to answer what the client asked of its cache.
+    fn diagnosed(&self, reader: Reader, asked: Diagnose, trace: &Trace) -> Reader {
+        let messages = reader.dialect() == Dialect::Messages;
+        let told = match asked.previous {
+            // A first turn only makes itself known.
+            None => "null".to_owned(),
+            Some(id) => {
+                let diagnosis = self.shared.prefixes.diagnose(trace, &id);
+                if messages { diagnosis.anthropic() } else { diagnosis.openai() }
+            }
+        };
+        reader.with_diagnostics(told)
+    }
+
+    /// Notes what the engine said, and gives the verdict, once.
+    fn settle(&mut self) {
+        if let Some(reader) = &self.reader {
+            self.record.summary = reader.summary().clone();
+        }
+        let Some(trace) = &self.trace else { return };
+        let profile = self.shared.profile();
+        let awaited = profile.engine_log && self.record.lacks_reuse();
+        if self.record.verdict.is_none() && self.record.answered() && !awaited {
+            self.shared.prefixes.settle(trace, &mut self.record, &profile);
+        }
     }
 
     /// Sends the request and waits for the answer's head; a stream's own head may go out meanwhile.
@@ -456,6 +529,8 @@ impl Exchange<'_> {
     }
 
     fn whole(&mut self, status: u16, headers: Vec<(Bytes, Bytes)>, body: &[u8]) -> Result<(), Fault> {
+        self.record.status = status;
+        self.settle();
         if self.head_sent {
             return Err(Fault::broken("it is no stream, and a stream has begun"));
         }
@@ -498,8 +573,8 @@ impl Exchange<'_> {
             // Where OpenAI's SDKs look for it.
             put(&mut headers, "x-request-id", &self.record.request_id);
         }
-        put(&mut headers, "x-foreword", &describe(&self.record));
         self.record.status = status;
+        put(&mut headers, "x-foreword", &describe(&self.record, self.trace.as_ref()));
         self.head_sent = true;
         self.outbox.head(Head { status, headers });
     }
@@ -519,8 +594,9 @@ struct Refusal {
     decoded: Bytes,
 }
 
-/// The value of `x-foreword`: `rules=billing-header; dropped=web_search_20250305`.
-fn describe(record: &Record) -> String {
+/// The value of `x-foreword`: `rules=billing-header; verdict=append-only; reused=98.7`. The head of a stream carries
+/// what is known before the engine has said what it reused.
+fn describe(record: &Record, trace: Option<&Trace>) -> String {
     let nothing = Notes::default();
     let notes = record.notes.as_ref().unwrap_or(&nothing);
     let rules = if notes.rules.is_empty() { "none".to_owned() } else { notes.rules.join(",") };
@@ -534,10 +610,43 @@ fn describe(record: &Record) -> String {
     if record.estimated {
         told.push("tokens=estimated".to_owned());
     }
+    match (&record.verdict, trace.filter(|trace| trace.entered())) {
+        (Some(verdict), _) => {
+            told.push(format!("verdict={}", verdict.name.name()));
+            tell_change(verdict.change, &mut told);
+            let usage = &record.summary.usage;
+            if let (Some(prompt), Some(cached)) = (usage.prompt.filter(|&prompt| prompt > 0), usage.cached) {
+                told.push(format!("reused={}", percent(cached, prompt)));
+            }
+            if let Some(lost) = verdict.lost.filter(|&lost| lost > 0) {
+                told.push(format!("lost={lost}"));
+            }
+        }
+        (None, Some(trace)) => {
+            let relation = trace.standing().relation;
+            told.push(format!("verdict={}", relation.name()));
+            tell_change(relation.change(), &mut told);
+        }
+        (None, None) => {}
+    }
     if let Some(fault) = &record.fault {
         told.push(fault.describe());
     }
     told.join("; ")
+}
+
+fn tell_change(change: Option<Change>, told: &mut Vec<String>) {
+    if let Some(Change { path, class, kind }) = change {
+        told.push(format!("path={path}"));
+        told.push(format!("class={}", class.name()));
+        told.push(format!("kind={}", kind.name()));
+    }
+}
+
+/// A share in percent with one decimal, rounded down: only all of it is 100.0.
+fn percent(part: u64, whole: u64) -> String {
+    let tenths = u128::from(part.min(whole)) * 1000 / u128::from(whole.max(1));
+    format!("{}.{}", tenths / 10, tenths % 10)
 }
 
 /// Reads what is left of a stream whose end was stated, so that its connection can be used again.

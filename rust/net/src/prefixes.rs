@@ -2,7 +2,9 @@
 //! settled when its usage is known. A short lock each time, never across an await.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use foreword_core::profile::{LateSystem, Profile};
 use foreword_core::prompt::diagnosis::Diagnosis;
@@ -21,12 +23,14 @@ use crate::who::Client;
 const HEAD_SEGMENTS: usize = 64;
 const NEW_SEGMENTS: usize = 32;
 
-/// Records that wait for the engine's log; beyond them the oldest is closed without it.
+/// Records that wait for the engine's log. Whoever follows it closes each within seconds; a thousand are never due.
 const PENDING: usize = 1024;
 
 /// What was sent before, and what waits for its verdict.
 pub(crate) struct Prefixes {
+    limits: Limits,
     journal: Mutex<Journal>,
+    failures: AtomicU64,
     pending: Mutex<VecDeque<(Record, Trace)>>,
     digests: Digests,
 }
@@ -55,11 +59,22 @@ impl Trace {
 
 impl Prefixes {
     pub(crate) fn new(limits: Limits, digests: Digests) -> Self {
-        Self { journal: Mutex::new(Journal::new(limits)), pending: Mutex::default(), digests }
+        let journal = Mutex::new(Journal::new(limits));
+        Self { limits, journal, failures: AtomicU64::new(0), pending: Mutex::default(), digests }
+    }
+
+    /// Works on the journal. A fault in it costs what it knows, never an exchange.
+    fn with<T>(&self, act: impl FnOnce(&mut Journal) -> Option<T>) -> Option<T> {
+        let mut journal = locked(&self.journal);
+        catch_unwind(AssertUnwindSafe(|| act(&mut journal))).unwrap_or_else(|_| {
+            self.failures.fetch_add(1, Ordering::Relaxed);
+            *journal = Journal::new(self.limits);
+            None
+        })
     }
 
     /// Where a prompt stands. `session` is what the body says, if the headers say nothing.
-    pub(crate) fn look(&self, prompt: Prompt, client: &Client, session: Option<&str>) -> Trace {
+    pub(crate) fn look(&self, prompt: Prompt, client: &Client, session: Option<&str>) -> Option<Trace> {
         let id = client.session.as_deref().or(session);
         let key = id.map(|id| [id, "\0", client.agent.as_deref().unwrap_or_default()].concat());
         let who = Who {
@@ -67,21 +82,22 @@ impl Prefixes {
             client: client.name,
             shown: id.map(|id| self.digests.session(id).to_string()),
         };
-        let standing = locked(&self.journal).look(&prompt, &who);
-        Trace { who, prompt: Some(prompt), standing, entry: None }
+        let standing = self.with(|journal| Some(journal.look(&prompt, &who)))?;
+        Some(Trace { who, prompt: Some(prompt), standing, entry: None })
     }
 
     /// Compares the prompt with that of an earlier answer.
     pub(crate) fn diagnose(&self, trace: &Trace, message_id: &str) -> Diagnosis {
         let Some(prompt) = &trace.prompt else { return Diagnosis::NotFound };
-        locked(&self.journal).diagnose(prompt, message_id)
+        self.with(|journal| Some(journal.diagnose(prompt, message_id))).unwrap_or(Diagnosis::NotFound)
     }
 
     /// The engine has taken the request up: from now on others can share what it reads.
     pub(crate) fn enter(&self, trace: &mut Trace, record: &mut Record) {
         let Some(prompt) = trace.prompt.take() else { return };
         let model = record.model.as_deref().unwrap_or_default();
-        let entry = locked(&self.journal).enter(&prompt, &trace.standing, &trace.who, model, record.began());
+        let began = record.began();
+        let entry = self.with(|journal| journal.enter(&prompt, &trace.standing, &trace.who, model, began));
         record.session.clone_from(&trace.who.shown);
         record.place = entry.as_ref().map(|entry| (entry.line, entry.turn));
         record.prompt = Some(self.describe(&prompt, &trace.standing));
@@ -97,22 +113,19 @@ impl Prefixes {
             time: record.began(),
             usage: record.summary.usage,
         };
-        let verdict = locked(&self.journal).settle(entry, &trace.standing, &told, profile);
+        let settled = self.with(|journal| Some(journal.settle(entry, &trace.standing, &told, profile)));
+        let Some(verdict) = settled else { return };
         record.shadow = shadow(&verdict, &trace.standing, profile);
         record.verdict = Some(verdict);
     }
 
-    /// Keeps a record until the engine's log has told what was reused. What had to be closed instead, if anything.
-    pub(crate) fn wait(&self, record: Record, trace: Trace, profile: &Profile) -> Option<Record> {
+    /// Keeps a record until the engine's log has told what was reused.
+    pub(crate) fn wait(&self, record: Record, trace: Trace) {
         let mut pending = locked(&self.pending);
-        pending.push_back((record, trace));
-        if pending.len() <= PENDING {
-            return None;
+        if pending.len() >= PENDING {
+            pending.pop_front();
         }
-        let (mut record, trace) = pending.pop_front()?;
-        drop(pending);
-        self.settle(&trace, &mut record, profile);
-        Some(record)
+        pending.push_back((record, trace));
     }
 
     /// Closes a record that waits, with what the log told.
@@ -156,13 +169,14 @@ impl Prefixes {
     }
 
     /// Gauges and counters of the journal.
-    pub(crate) fn counters(&self) -> [(&'static str, u64); 3] {
+    pub(crate) fn counters(&self) -> [(&'static str, u64); 4] {
         let journal = locked(&self.journal);
         let count = |size: usize| u64::try_from(size).unwrap_or(u64::MAX);
         [
             ("journal_lines|", count(journal.lines().count())),
             ("journal_bytes|", count(journal.bytes())),
             ("journal_forgotten_total|", journal.forgotten()),
+            ("diagnosis_failures_total|part=journal", self.failures.load(Ordering::Relaxed)),
         ]
     }
 

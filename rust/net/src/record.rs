@@ -145,6 +145,16 @@ impl Record {
         matches!(self.route, Route::Messages | Route::CountTokens | Route::Chat)
     }
 
+    /// Whether the engine answered it to its end.
+    pub fn answered(&self) -> bool {
+        self.fault.is_none() && !self.left && self.status < 400
+    }
+
+    /// Whether it was answered, and all that is missing is what the engine reused.
+    pub fn lacks_reuse(&self) -> bool {
+        self.answered() && self.summary.usage.cached.is_none() && self.summary.usage.prompt.is_some()
+    }
+
     /// How it ended, in one word.
     pub fn outcome(&self) -> &'static str {
         match &self.fault {

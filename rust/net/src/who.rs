@@ -45,7 +45,8 @@ pub fn client(opening: &Opening) -> Client {
         (if own { "claude-code" } else { "qwen-code" }, Some(version))
     } else {
         let found = AGENTS.iter().find_map(|(mark, name)| {
-            let rest = agent.get(..mark.len()).filter(|head| head.eq_ignore_ascii_case(mark)).and(agent.get(mark.len()..));
+            let rest =
+                agent.get(..mark.len()).filter(|head| head.eq_ignore_ascii_case(mark)).and(agent.get(mark.len()..));
             let rest = rest?;
             Some((*name, ["JS ", "Python "].iter().find_map(|language| rest.strip_prefix(language)).unwrap_or(rest)))
         });
@@ -73,7 +74,9 @@ mod tests {
     use super::*;
 
     fn of(headers: &[(&'static str, &'static str)]) -> Client {
-        let header = |(name, value): &(&'static str, &'static str)| (Bytes::from_static(name.as_bytes()), Bytes::from_static(value.as_bytes()));
+        let header = |(name, value): &(&'static str, &'static str)| {
+            (Bytes::from_static(name.as_bytes()), Bytes::from_static(value.as_bytes()))
+        };
         client(&Opening {
             route: Route::Chat,
             own: false,
@@ -89,11 +92,26 @@ mod tests {
     #[test]
     fn clients_are_told_by_what_they_send() {
         for (headers, name, version, session) in [
-            (&[("user-agent", "claude-cli/2.1.332 (external, cli)"), ("x-claude-code-session-id", "s")][..], "claude-code", Some("2.1.332"), Some("s")),
+            (
+                &[("user-agent", "claude-cli/2.1.332 (external, cli)"), ("x-claude-code-session-id", "s")][..],
+                "claude-code",
+                Some("2.1.332"),
+                Some("s"),
+            ),
             (&[("user-agent", "claude-cli/0.24.4 (external, cli)")], "qwen-code", Some("0.24.4"), None),
             (&[("user-agent", "QwenCode/0.24.4 (linux; x64)")], "qwen-code", Some("0.24.4"), None),
-            (&[("user-agent", "codex_exec/0.171.0 (Debian)"), ("originator", "codex_exec"), ("session-id", "t")], "codex", Some("0.171.0"), Some("t")),
-            (&[("user-agent", "opencode/1.18.33 ai-sdk"), ("x-session-id", "ses_1")], "opencode", Some("1.18.33"), Some("ses_1")),
+            (
+                &[("user-agent", "codex_exec/0.171.0 (Debian)"), ("originator", "codex_exec"), ("session-id", "t")],
+                "codex",
+                Some("0.171.0"),
+                Some("t"),
+            ),
+            (
+                &[("user-agent", "opencode/1.18.33 ai-sdk"), ("x-session-id", "ses_1")],
+                "opencode",
+                Some("1.18.33"),
+                Some("ses_1"),
+            ),
             (&[("user-agent", "OpenAI/Python 2.0.0")], "openai-sdk", Some("2.0.0"), None),
             (&[("user-agent", "Anthropic/JS 0.81.0")], "anthropic-sdk", Some("0.81.0"), None),
             (&[("user-agent", "Go-http-client/1.1")], "other", None, None),

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use foreword_core::error::Fault;
-use foreword_core::profile::{Engine, LateSystem, MessagesMode, ModelMap, Profile, UsageMode};
+use foreword_core::profile::{Engine, LateSystem, MessagesMode, ModelMap, Profile, TemplateOrder, UsageMode};
+use foreword_core::prompt::journal;
 use foreword_core::request::Route;
-use foreword_net::gateway::Limits;
+use foreword_net::gateway::{Learnt, Limits};
 use foreword_net::{Config, Gateway, Opening};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -90,12 +91,43 @@ impl Sidecar {
         self.gateway.release(token);
     }
 
-    #[pyo3(signature = (*, engine = None, models = None, late_system = None))]
-    fn update(&self, engine: Option<&str>, models: Option<Vec<String>>, late_system: Option<&str>) -> PyResult<()> {
-        let engine = engine.map(|name| named(ENGINES, "engine", name)).transpose()?;
-        let late_system = late_system.map(|name| named(LATE_SYSTEM, "late_system", name)).transpose()?;
-        self.gateway.update(engine, models, late_system);
+    #[pyo3(signature = (*, engine = None, models = None, late_system = None, template_order = None,
+        block_tokens = None, engine_log = None))]
+    fn update(
+        &self,
+        engine: Option<&str>,
+        models: Option<Vec<String>>,
+        late_system: Option<&str>,
+        template_order: Option<&str>,
+        block_tokens: Option<u64>,
+        engine_log: Option<bool>,
+    ) -> PyResult<()> {
+        self.gateway.update(Learnt {
+            engine: engine.map(|name| named(ENGINES, "engine", name)).transpose()?,
+            models,
+            late_system: late_system.map(|name| named(LATE_SYSTEM, "late_system", name)).transpose()?,
+            template_order: template_order.map(|name| named(ORDERS, "template_order", name)).transpose()?,
+            block_tokens,
+            engine_log,
+        });
         Ok(())
+    }
+
+    /// Closes the record of an exchange that waits for the engine's log; the final record.
+    #[pyo3(signature = (request_id, cached))]
+    fn settle<'py>(&self, py: Python<'py>, request_id: &str, cached: Option<u64>) -> Option<Bound<'py, PyBytes>> {
+        self.gateway.settle(request_id, cached).map(|record| PyBytes::new(py, &record))
+    }
+
+    /// The lines of the prefix journal, as a JSON array.
+    fn sessions<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let lines = py.detach(|| self.gateway.sessions());
+        PyBytes::new(py, lines.as_bytes())
+    }
+
+    /// The lines of one session with their turns, as a JSON object.
+    fn session<'py>(&self, py: Python<'py>, id: &str) -> Option<Bound<'py, PyBytes>> {
+        self.gateway.session(id).map(|lines| PyBytes::new(py, lines.as_bytes()))
     }
 
     /// Counts a request that was refused before it became an exchange.
@@ -133,6 +165,13 @@ const ROUTES: &[(&str, Route)] = &[
     ("responses", Route::Responses),
     ("models", Route::Models),
     ("other", Route::Other),
+];
+
+/// `auto` is what most templates do, until something else is learnt.
+const ORDERS: &[(&str, TemplateOrder)] = &[
+    ("auto", TemplateOrder::ToolsFirst),
+    ("tools-first", TemplateOrder::ToolsFirst),
+    ("system-first", TemplateOrder::SystemFirst),
 ];
 
 const ENGINES: &[(&str, Engine)] = &[
@@ -178,6 +217,7 @@ fn read_config(config: &Bound<'_, PyDict>) -> PyResult<Config> {
             late_system: named(LATE_SYSTEM, "late_system", &choice("late_system")?)?,
             usage: named(USAGE, "usage", &choice("usage")?)?,
             model_map: model_map(&choice("model_map")?)?,
+            template_order: named(ORDERS, "template_order", &choice("template_order")?)?,
             ..Profile::default()
         },
         limits: Limits {
@@ -187,6 +227,10 @@ fn read_config(config: &Bound<'_, PyDict>) -> PyResult<Config> {
             ping: seconds("ping_seconds")?,
             early_head: (!early.is_zero()).then_some(early),
             body_bytes: required(config, "max_body_bytes")?.extract()?,
+        },
+        journal: journal::Limits {
+            lines: required(config, "sessions")?.extract()?,
+            bytes: required(config, "journal_mib")?.extract::<usize>()?.saturating_mul(1024 * 1024),
         },
     })
 }

@@ -80,9 +80,8 @@ pub(super) fn compare(earlier: &[&Segment], parameters: Parameters, tokens: Opti
         // About four bytes of text are a token.
         None => bytes / 4,
     };
-    let differs = |reason, reach: u64| {
-        Diagnosis::Differs(reason, estimate(before.saturating_sub(reach)), estimate(reach))
-    };
+    let differs =
+        |reason, reach: u64| Diagnosis::Differs(reason, estimate(before.saturating_sub(reach)), estimate(reach));
     if parameters.model != prompt.parameters.model {
         return differs(Reason::Model, 0);
     }

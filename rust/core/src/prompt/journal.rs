@@ -70,6 +70,27 @@ pub enum Relation {
     Compacted,
 }
 
+impl Relation {
+    /// The verdict that it amounts to while the engine has said nothing.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::First => "first",
+            Self::Repeat => "repeat",
+            Self::Extends => "append-only",
+            Self::Changed(_) => "changed",
+            Self::Compacted => "compacted",
+        }
+    }
+
+    /// The change, if it is one.
+    pub fn change(self) -> Option<Change> {
+        match self {
+            Self::Changed(change) => Some(change),
+            _ => None,
+        }
+    }
+}
+
 /// What the journal knows of a prompt before the engine has seen it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
