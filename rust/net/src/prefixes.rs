@@ -183,7 +183,7 @@ impl Prefixes {
     /// All lines, the latest first, as a JSON array.
     pub(crate) fn sessions(&self) -> String {
         let journal = locked(&self.journal);
-        list(journal.lines().map(|line| described(&journal, line).end()))
+        list(journal.lines().map(|line| described(&journal, line, line.turns.to_string())))
     }
 
     /// The lines of one session (16 hex digits) or one line (`line-17`) with their turns; none where there are none.
@@ -195,25 +195,21 @@ impl Prefixes {
         let shown = lines.first()?.who.shown.as_deref();
         let mut json = Object::default();
         json.text("session", shown);
-        let with_turns = lines.iter().map(|line| {
-            let mut json = described(&journal, line);
-            json.raw("latest", list(line.recent.iter().map(turn)));
-            json.end()
-        });
+        let with_turns = lines.iter().map(|line| described(&journal, line, list(line.recent.iter().map(turn))));
         json.raw("lines", list(with_turns));
         Some(json.end())
     }
 }
 
-/// A line without its turns.
-fn described(journal: &Journal, line: &Line) -> Object {
+/// A line, with its turns as they are told: their number, or the latest of them one by one.
+fn described(journal: &Journal, line: &Line, turns: String) -> String {
     let (tokens, bytes) = journal.size(line);
     let mut json = Object::default();
     json.text("session", line.who.shown.as_deref());
     json.raw("line", line.id.to_string());
     json.text("client", Some(line.who.client));
     json.text("model", Some(&line.model));
-    json.raw("turns", line.turns.to_string());
+    json.raw("turns", turns);
     json.count("prompt_tokens", tokens);
     json.raw("bytes", bytes.to_string());
     json.raw("first_seen", format!("{:.3}", line.first_seen));
@@ -224,7 +220,7 @@ fn described(journal: &Journal, line: &Line) -> Object {
         verdicts.raw(name.name(), count.to_string());
     }
     json.raw("verdicts", verdicts.end());
-    json
+    json.end()
 }
 
 fn turn(turn: &Turn) -> String {
