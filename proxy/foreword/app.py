@@ -37,6 +37,9 @@ logger = logging.getLogger(__name__)
 
 GOODBYE = "Foreword is shutting down before this answer was complete; please try again"
 
+LAST_RECORDS_SECONDS = 2.0
+"""How long the end may wait for records on their way: less than what is left between the drain and the kill."""
+
 
 def create() -> Router:
     """What granian calls in its worker: the application by the settings of the environment."""
@@ -89,7 +92,7 @@ def create() -> Router:
         port.start(loop)
         close_after_drain(loop, sidecar, settings.drain_seconds)
         stop_without(os.getppid(), loop)
-        watching = [loop.create_task(watch.run()), loop.create_task(observer.run())]
+        watching = [loop.create_task(part) for part in (watch.run(), observer.run(), tell(sidecar))]
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         logger.info("foreword %s at http://%s:%d for %s", __version__, host, settings.port, settings.upstream)
         try:
@@ -99,6 +102,8 @@ def create() -> Router:
                 task.cancel()
             sidecar.close(GOODBYE)
             observer.close()
+            sidecar.finish(LAST_RECORDS_SECONDS)
+            log_notices(sidecar)
             port.stop()
             writer.close()
 
@@ -210,6 +215,18 @@ def _with_header(send: Send, header: tuple[bytes, bytes]) -> Send:
         await send(message)
 
     return sending
+
+
+async def tell(sidecar: Sidecar) -> None:
+    """Logs what the core has to say, as long as the sidecar serves."""
+    while True:
+        log_notices(sidecar)
+        await asyncio.sleep(1)
+
+
+def log_notices(sidecar: Sidecar) -> None:
+    for level, text in sidecar.notices():
+        logger.log(logging.getLevelNamesMapping()[level.upper()], "%s", text)
 
 
 def close_after_drain(loop: asyncio.AbstractEventLoop, sidecar: Sidecar, seconds: float) -> None:

@@ -113,6 +113,24 @@ def _one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
+def _directory(text: str) -> str | None:
+    if not text:
+        return None
+    if not text.startswith("/"):
+        raise ValueError("must be an absolute path of a directory")
+    return text
+
+
+_LEAST_KEY = 16
+
+
+def _digest_key(text: str) -> str | None:
+    key = _key(text)
+    if key is not None and len(key) < _LEAST_KEY:
+        raise ValueError(f"must have at least {_LEAST_KEY} characters: a shorter one is found by trying")
+    return key
+
+
 _SWITCH = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
 
 
@@ -319,6 +337,29 @@ TABLE: tuple[Setting, ...] = (
         _integer(1, 65_536),
     ),
     Setting(
+        "FOREWORD_LEDGER",
+        "",
+        "directory",
+        "Where a record of each exchange is kept, as JSON lines without any text of prompts. It is made if it is not"
+        " there; one that cannot be written never fails a request. Empty: no records are kept.",
+        _directory,
+    ),
+    Setting(
+        "FOREWORD_LEDGER_MIB",
+        "512",
+        "MiB",
+        "All files of the ledger together; above it the oldest goes.",
+        _integer(1, 1_048_576),
+    ),
+    Setting(
+        "FOREWORD_DIGEST_KEY",
+        "",
+        "key of 16 characters or more",
+        "Key of the digests in records: sidecars with one key can be compared. Empty: a random one, kept in the"
+        " ledger's directory as digest.key, or as long as the process lives.",
+        _digest_key,
+    ),
+    Setting(
         "FOREWORD_LOG",
         "json",
         "json or text",
@@ -362,6 +403,9 @@ class Settings:
     engine_log: str | None
     sessions: int
     journal_mib: int
+    ledger: str | None
+    ledger_mib: int
+    digest_key: str | None = field(repr=False)
     log: Literal["json", "text"]
 
     @classmethod
@@ -405,12 +449,15 @@ class Settings:
             "max_body_bytes": self.max_body_mib * 1024 * 1024,
             "sessions": self.sessions,
             "journal_mib": self.journal_mib,
+            "ledger": self.ledger,
+            "ledger_bytes": self.ledger_mib * 1024 * 1024,
+            "digest_key": self.digest_key,
         }
 
 
 def _shown(setting: Setting, text: str) -> str:
     """The refused value, unless it is a key; a password in a URL is masked."""
-    if setting.parse in (_key, _keys):
+    if setting.parse in (_key, _keys, _digest_key):
         return ""
     masked = re.sub(r"//[^/@]*@", "//***@", text)
     return f" (it is {masked!r})"

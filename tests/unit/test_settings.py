@@ -56,6 +56,9 @@ def test_an_empty_variable_counts_as_not_set() -> None:
         ("FOREWORD_EARLY_HEAD_SECONDS", "0", 0.0),
         ("FOREWORD_CONNECT_SECONDS", "0.5", 0.5),
         ("FOREWORD_MAX_BODY_MIB", "128", 128),
+        ("FOREWORD_LEDGER", "/var/lib/foreword", "/var/lib/foreword"),
+        ("FOREWORD_LEDGER_MIB", "64", 64),
+        ("FOREWORD_DIGEST_KEY", "sixteen-letters.", "sixteen-letters."),
     ],
 )
 def test_good_values(name: str, text: str, value: object) -> None:
@@ -90,6 +93,9 @@ def test_good_values(name: str, text: str, value: object) -> None:
         ("FOREWORD_ANSWER_SECONDS", "an hour"),
         ("FOREWORD_MAX_BODY_MIB", "-1"),
         ("FOREWORD_LOG", "xml"),
+        ("FOREWORD_LEDGER", "relative/ledger"),
+        ("FOREWORD_LEDGER_MIB", "0"),
+        ("FOREWORD_DIGEST_KEY", "short"),
     ],
 )
 def test_wrong_values(name: str, text: str) -> None:
@@ -108,9 +114,16 @@ def test_every_fault_is_named_at_once() -> None:
 
 def test_keys_are_never_shown() -> None:
     with pytest.raises(SettingsError) as caught:
-        Settings.from_env({"FOREWORD_UPSTREAM_API_KEY": "sec ret", "FOREWORD_API_KEYS": "hid\tden,"})
+        Settings.from_env(
+            {
+                "FOREWORD_UPSTREAM_API_KEY": "sec ret",
+                "FOREWORD_API_KEYS": "hid\tden,",
+                "FOREWORD_DIGEST_KEY": "tiny",
+            }
+        )
     assert "sec" not in str(caught.value)
     assert "hid" not in str(caught.value)
+    assert "tiny" not in str(caught.value)
     settings = Settings.from_env({"FOREWORD_UPSTREAM_API_KEY": "secret", "FOREWORD_API_KEYS": "hidden"})
     assert "secret" not in repr(settings)
     assert "hidden" not in repr(settings)

@@ -12,8 +12,9 @@ use foreword_core::prompt::journal;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{Notify, watch};
 
-use crate::digest::{Digests, Key};
 use crate::exchange::Opening;
+use crate::export::{self, Export};
+use crate::notices::{Level, Notices};
 use crate::outbox::{Outbox, Port, Ready, locked};
 use crate::pipeline;
 use crate::prefixes::Prefixes;
@@ -22,6 +23,9 @@ use crate::upstream::Upstream;
 
 /// Threads that scan, splice and translate large bodies.
 const PREPARING_THREADS: usize = 2;
+
+/// How long the end may wait for records that are queued, where nobody asked for more.
+const LAST_RECORDS: Duration = Duration::from_secs(1);
 
 /// What the network half must know at its start.
 #[derive(Clone, Debug)]
@@ -34,6 +38,8 @@ pub struct Config {
     pub limits: Limits,
     /// Bounds of the prefix journal.
     pub journal: journal::Limits,
+    /// Where records go.
+    pub export: export::Config,
 }
 
 /// What was learnt of the engine since the start.
@@ -76,6 +82,8 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) stats: Stats,
     pub(crate) prefixes: Arc<Prefixes>,
+    pub(crate) export: Export,
+    notices: Arc<Notices>,
     /// Told to every exchange that still runs when the sidecar must go.
     pub(crate) closing: watch::Receiver<Option<Fault>>,
     profile: Mutex<Arc<Profile>>,
@@ -121,12 +129,15 @@ impl Gateway {
         let mut profile = config.profile;
         let upstream = Upstream::new(&config.upstream, config.limits.connect)?;
         profile.anthropic_upstream = upstream.host().ends_with("anthropic.com");
-        let key = Key::random().map_err(|error| format!("no randomness: {error}"))?;
+        let notices = Arc::default();
+        let export = Export::start(config.export, &notices).map_err(|error| format!("no records: {error}"))?;
         let shared = Arc::new(Shared {
             upstream,
             limits: config.limits,
             stats: Stats::default(),
-            prefixes: Arc::new(Prefixes::new(config.journal, Digests::new(&key))),
+            prefixes: Arc::new(Prefixes::new(config.journal, export.digests().clone())),
+            export,
+            notices,
             closing,
             profile: Mutex::new(Arc::new(profile)),
             running: Mutex::default(),
@@ -217,7 +228,9 @@ impl Gateway {
     /// The final record; `None` if none waits under that id.
     pub fn settle(&self, request_id: &str, cached: Option<u64>) -> Option<Vec<u8>> {
         let record = self.shared.prefixes.told(request_id, cached, &self.shared.profile())?;
-        Some(record.to_json())
+        let json = record.to_json();
+        self.shared.export.put(&json);
+        Some(json)
     }
 
     /// The lines of the prefix journal, the one used latest first, as a JSON array.
@@ -239,12 +252,27 @@ impl Gateway {
     pub fn stats(&self) -> BTreeMap<String, u64> {
         let mut all = self.shared.stats.snapshot();
         all.extend(self.shared.prefixes.counters().map(|(name, count)| (name.to_owned(), count)));
+        all.extend(self.shared.export.counters().map(|(name, count)| (name.to_owned(), count)));
         all
+    }
+
+    /// What the core has to say since the last call: sentences for the log.
+    pub fn notices(&self) -> Vec<(Level, String)> {
+        self.shared.notices.take()
     }
 
     /// Ends every exchange that still runs with `fault`, told in its dialect.
     pub fn close(&self, fault: Fault) {
         self.close.send_replace(Some(fault));
+    }
+
+    /// Waits, at most `within`, until the records of all exchanges that have ended are written. Later ones are not.
+    pub fn finish(&self, within: Duration) {
+        // The engine's log will say no more.
+        while let Some(id) = self.shared.prefixes.waiting() {
+            self.settle(&id, None);
+        }
+        self.shared.export.finish(within);
     }
 
     fn with(&self, token: u64, act: impl FnOnce(&Running)) {
@@ -257,6 +285,7 @@ impl Gateway {
 impl Drop for Gateway {
     fn drop(&mut self) {
         self.stop.notify_one();
+        self.finish(LAST_RECORDS);
     }
 }
 

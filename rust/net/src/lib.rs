@@ -5,12 +5,16 @@
 
 pub mod digest;
 pub mod exchange;
+pub mod export;
 pub mod gateway;
 mod headers;
 mod json;
+pub mod ledger;
+pub mod notices;
 pub mod outbox;
 mod pipeline;
 mod prefixes;
+mod queue;
 pub mod record;
 mod silence;
 pub mod stats;

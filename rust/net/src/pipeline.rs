@@ -108,7 +108,12 @@ pub(crate) async fn run(shared: Arc<Shared>, opening: Opening, outbox: Arc<Outbo
             return;
         }
     }
-    outbox.end(record.to_json());
+    let json = record.to_json();
+    if !own {
+        // Before the client sees its end: whoever stops the process then must find the record written.
+        shared.export.put(&json);
+    }
+    outbox.end(json);
 }
 
 /// Polls `future`; `None` if it panics.

@@ -128,6 +128,11 @@ impl Prefixes {
         pending.push_back((record, trace));
     }
 
+    /// The id of the record that has waited longest.
+    pub(crate) fn waiting(&self) -> Option<String> {
+        locked(&self.pending).front().map(|(record, _)| record.request_id.clone())
+    }
+
     /// Closes a record that waits, with what the log told.
     pub(crate) fn told(&self, request_id: &str, cached: Option<u64>, profile: &Profile) -> Option<Record> {
         let mut pending = locked(&self.pending);

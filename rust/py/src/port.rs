@@ -8,8 +8,9 @@ use foreword_core::error::Fault;
 use foreword_core::profile::{Engine, LateSystem, MessagesMode, ModelMap, Profile, TemplateOrder, UsageMode};
 use foreword_core::prompt::journal;
 use foreword_core::request::Route;
+use foreword_net::digest::Key;
 use foreword_net::gateway::{Learnt, Limits};
-use foreword_net::{Config, Gateway, Opening};
+use foreword_net::{Config, Gateway, Opening, export, ledger};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -147,6 +148,18 @@ impl Sidecar {
     fn close(&self, message: &str) {
         self.gateway.close(Fault::overloaded(message));
     }
+
+    /// What the core has to say since the last call: (level, sentence).
+    fn notices(&self) -> Vec<(&'static str, String)> {
+        self.gateway.notices().into_iter().map(|(level, text)| (level.name(), text)).collect()
+    }
+
+    /// Waits, at most `seconds`, until the records of ended exchanges are written. The GIL is released meanwhile.
+    fn finish(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
+        let within = duration("seconds", seconds)?;
+        py.detach(|| self.gateway.finish(within));
+        Ok(())
+    }
 }
 
 /// Header pairs as Python bytes.
@@ -202,10 +215,7 @@ fn named<T: Copy>(table: &[(&str, T)], what: &str, name: &str) -> PyResult<T> {
 }
 
 fn read_config(config: &Bound<'_, PyDict>) -> PyResult<Config> {
-    let seconds = |name| -> PyResult<Duration> {
-        let value: f64 = required(config, name)?.extract()?;
-        Duration::try_from_secs_f64(value).map_err(|_| PyValueError::new_err(format!("{name} must not be {value}")))
-    };
+    let seconds = |name| -> PyResult<Duration> { duration(name, required(config, name)?.extract()?) };
     let choice = |name| -> PyResult<String> { required(config, name)?.extract() };
     let early = seconds("early_head_seconds")?;
     Ok(Config {
@@ -232,7 +242,21 @@ fn read_config(config: &Bound<'_, PyDict>) -> PyResult<Config> {
             lines: required(config, "sessions")?.extract()?,
             bytes: required(config, "journal_mib")?.extract::<usize>()?.saturating_mul(1024 * 1024),
         },
+        export: read_export(config)?,
     })
+}
+
+fn read_export(config: &Bound<'_, PyDict>) -> PyResult<export::Config> {
+    let text = |name| -> PyResult<Option<String>> { required(config, name)?.extract() };
+    let bytes = required(config, "ledger_bytes")?.extract()?;
+    Ok(export::Config {
+        ledger: text("ledger")?.map(|directory| ledger::Config { directory: directory.into(), bytes }),
+        digest_key: text("digest_key")?.map(|key| Key::from_text(&key)),
+    })
+}
+
+fn duration(name: &str, seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds).map_err(|_| PyValueError::new_err(format!("{name} must not be {seconds}")))
 }
 
 fn required<'py>(config: &Bound<'py, PyDict>, name: &str) -> PyResult<Bound<'py, PyAny>> {
