@@ -230,3 +230,6 @@ def simulate(
     requests: Sequence[_PlannedRequest], settings: Sequence[_PlannedSetting], costs: _PlannedCosts
 ) -> list[PlannedOutcome]:
     """Plays a load through Strata's cache under each setting. The GIL is free meanwhile."""
+
+def snapshot_bytes(sizes: Sequence[tuple[int, int]], tokens: Sequence[int]) -> list[int]:
+    """Bytes of snapshots by length: lines between the points (tokens, bytes); no points: as measured on Strata."""

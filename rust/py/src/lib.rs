@@ -20,5 +20,5 @@ mod _core {
     #[pymodule_export]
     use super::port::Sidecar;
     #[pymodule_export]
-    use super::strata::{ConversationCache, PlannedOutcome, simulate};
+    use super::strata::{ConversationCache, PlannedOutcome, simulate, snapshot_bytes};
 }

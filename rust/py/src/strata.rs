@@ -44,10 +44,10 @@ impl ConversationCache {
     }
 }
 
+#[allow(clippy::needless_pass_by_value)] // Python's lists come as vectors
 #[pymethods]
 impl ConversationCache {
     #[new]
-    #[allow(clippy::needless_pass_by_value)]
     #[pyo3(signature = (*, kept = 6, every = 16_384, root = 2_048, budget = 0, slots = 4, min_free = 0, sizes = Vec::new()))]
     fn new(
         kept: usize,
@@ -265,4 +265,12 @@ fn outcome(found: &Outcome) -> PlannedOutcome {
         ttft_p95: found.ttft_at(0.95),
         ttft_p99: found.ttft_at(0.99),
     }
+}
+
+/// Bytes of the snapshots of conversations of so many tokens, by a table of (tokens, bytes).
+#[pyfunction]
+#[allow(clippy::needless_pass_by_value)]
+pub(crate) fn snapshot_bytes(sizes: Vec<(u64, u64)>, tokens: Vec<u64>) -> Vec<u64> {
+    let sizes = Sizes::new(&sizes);
+    tokens.iter().map(|&tokens| sizes.bytes(tokens)).collect()
 }

@@ -290,8 +290,8 @@ mod tests {
         parking.park(name, bytes, None, |other| *other == name)
     }
 
-    fn evicting(evicted: usize) -> Result<Stored, Refusal> {
-        Ok(Stored { superseded: 0, evicted })
+    fn evicting(evicted: usize) -> Stored {
+        Stored { superseded: 0, evicted }
     }
 
     #[test]
@@ -312,7 +312,7 @@ mod tests {
         park(&mut cache, "B", 40).unwrap();
         cache.supersede(|name| *name == "A");
         assert_eq!(cache.held(), 90);
-        assert_eq!(park(&mut cache, "C", 60), evicting(0));
+        assert_eq!(park(&mut cache, "C", 60), Ok(evicting(0)));
         assert_eq!((names(&cache), cache.held()), (vec!["B", "C"], 100));
     }
 
@@ -333,7 +333,7 @@ mod tests {
         let mut cache = parking(1_000, 2);
         park(&mut cache, "B", 10).unwrap();
         park(&mut cache, "A", 10).unwrap();
-        assert_eq!(park(&mut cache, "C", 10), evicting(1));
+        assert_eq!(park(&mut cache, "C", 10), Ok(evicting(1)));
         assert_eq!(names(&cache), ["A", "C"], "B is evicted before A");
         assert_eq!(cache.evictions(), 1);
         // What was taken up again is no longer the oldest.

@@ -204,7 +204,7 @@ struct Run<'a> {
     costs: &'a Costs,
     engine: Strata<Turn<'a>>,
     /// Each conversation as it would stand had it never left the slot.
-    alone: HashMap<u32, Checkpoints>,
+    alone: HashMap<u32, (Option<Turn<'a>>, Checkpoints)>,
     lost: HashMap<u64, u64>,
     found: Outcome,
 }
@@ -268,13 +268,18 @@ impl<'a> Run<'a> {
             system_end: Some(request.system).filter(|&end| end > 0),
             turn: request.prompt.checked_sub(1).filter(|&turn| turn > 0),
         };
-        let alone = self.alone.entry(request.conversation).or_insert_with(|| Checkpoints::new(self.setting.rules));
-        let expected = alone.resume(request.shared, request.prompt);
+        let (before, alone) =
+            self.alone.entry(request.conversation).or_insert_with(|| (None, Checkpoints::new(self.setting.rules)));
+        // Of what was refused nothing was ever read.
+        let had = before.map_or(0, |before| before.shared(text));
+        let expected = alone.resume(had, request.prompt);
         alone.read(request.prompt, landmarks);
 
         let started = self.engine.start(text, None);
         self.engine.read(request.prompt, landmarks);
-        self.engine.finish(Turn { tokens: request.prompt.saturating_add(request.output), ..*text });
+        let whole = Turn { tokens: request.prompt.saturating_add(request.output), ..*text };
+        self.engine.finish(whole);
+        *before = Some(whole);
 
         let mut copied = 0;
         for event in &started.events {
@@ -301,7 +306,7 @@ impl<'a> Run<'a> {
         found.turns += 1;
         found.prompt_tokens += request.prompt;
         found.read_tokens += read;
-        found.reread_tokens += request.shared.min(request.prompt).saturating_sub(started.reused);
+        found.reread_tokens += had.saturating_sub(started.reused);
         found.prefill_seconds += prefill;
         let checkpoints = self.engine.checkpoints() as u64 * CHECKPOINT_BYTES;
         found.ram_bytes = found.ram_bytes.max(self.engine.held_bytes().saturating_add(checkpoints));
