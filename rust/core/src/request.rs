@@ -135,6 +135,7 @@ impl<'p> Plan<'p> {
             ids,
             estimate: 0,
             anthropic: request.anthropic,
+            aliases: if request.route == Route::Models { profile.aliases() } else { Vec::new() },
         };
         Self { profile, ask, notes: Notes::default(), path: None }
     }
