@@ -18,7 +18,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find rust/core rust
 # The crates with tests. foreword-py is an extension module, which only an interpreter can load: Python tests it.
 TESTED := --workspace --exclude foreword-py
 
-.PHONY: help build demo test test-real test-clients lint format bench lock docs clean check-tools
+.PHONY: help build demo test fuzz test-real test-clients lint format bench lock docs clean check-tools
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,18 +61,34 @@ test: build $(VENV)/.dev ## all tests, Rust and Python; fails when more is skipp
 	cargo test --locked $(TESTED) 2>&1 | tee target/cargo-test.log
 	$(BIN)/python -m pytest --junitxml=target/pytest.xml tests/unit $(wildcard tests/http tests/conformance)
 	$(BIN)/python .ci/skips target/cargo-test.log target/pytest.xml tests/allowed-skips
+	$(BIN)/python .ci/cases target/pytest.xml tests/fixtures/cases.json
 
 lint: check-tools $(VENV)/.dev ## formatters in check mode, clippy, ruff, mypy
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
-	$(BIN)/ruff check . .ci/skips
-	$(BIN)/ruff format --check . .ci/skips
+	$(BIN)/ruff check . .ci/skips .ci/cases
+	$(BIN)/ruff format --check . .ci/skips .ci/cases
 	$(BIN)/mypy
 
 format: check-tools $(VENV)/.dev ## writes what `make lint` would ask for, as far as tools can
 	cargo fmt --all
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+FUZZ_SECONDS ?= 240
+FUZZ_TARGETS := $(patsubst rust/fuzz/fuzz_targets/%.rs,%,$(wildcard rust/fuzz/fuzz_targets/*.rs))
+FUZZ_EACH = $$(( ($(FUZZ_SECONDS) + $(words $(FUZZ_TARGETS)) - 1) / $(words $(FUZZ_TARGETS)) ))
+fuzz: check-tools ## fuzzes the Rust core for FUZZ_SECONDS in all (needs a C++ compiler; installs cargo-fuzz)
+	@cargo fuzz --version >/dev/null 2>&1 || cargo install --locked cargo-fuzz
+	cargo run --quiet --locked --manifest-path rust/fuzz/Cargo.toml --target-dir target/fuzz --bin seeds -- target/fuzz/seeds
+	@for target in $(FUZZ_TARGETS); do \
+		mkdir -p target/fuzz/corpus/$$target target/fuzz/found/$$target; \
+		echo "fuzzing $$target for $(FUZZ_EACH) s"; \
+		RUSTC_BOOTSTRAP=1 cargo fuzz run --fuzz-dir rust/fuzz --target-dir target/fuzz $$target \
+			target/fuzz/corpus/$$target target/fuzz/seeds/$$target -- \
+			-max_total_time=$(FUZZ_EACH) -dict=rust/fuzz/words.dict -artifact_prefix=target/fuzz/found/$$target/ \
+			-timeout=10 -rss_limit_mb=2048 -max_len=16384 -print_final_stats=1; \
+	done
 
 test-real: build $(VENV)/.dev ## on a real vLLM on the CPU (installs about 6 GB into target/real)
 	$(BIN)/python -m tests.real.engine.install

@@ -32,6 +32,7 @@ CLOSE_WITHIN = 0.3
 """Seconds; the promise is 0.1, and a busy machine gets the rest."""
 
 
+@pytest.mark.case("B237", "B238")
 @pytest.mark.parametrize("path", [MESSAGES, CHAT, "/v1/embeddings"])
 @pytest.mark.parametrize("stream", [True, False])
 def test_leaving_during_prefill(sidecar: Sidecar, engine: ScriptedEngine, path: str, stream: bool) -> None:
@@ -99,6 +100,7 @@ def test_a_body_that_is_left_half_sent_goes_nowhere(sidecar: Sidecar, engine: Sc
     assert not engine.requests
 
 
+@pytest.mark.case("B258")
 def test_an_abandoned_connection_is_not_used_again(sidecar: Sidecar, engine: ScriptedEngine) -> None:
     engine.answer = decodes
     abandoned = set()
@@ -158,6 +160,7 @@ def warm(sidecar: Sidecar, engine: ScriptedEngine) -> None:
     time.sleep(0.05)
 
 
+@pytest.mark.case("B241")
 @pytest.mark.parametrize("close", [Peer.reset, Peer.close])
 @pytest.mark.parametrize("path", [MESSAGES, CHAT])
 def test_a_reused_connection_that_breaks_is_tried_once_more(
@@ -211,6 +214,7 @@ def test_a_reused_connection_that_said_something_is_not_tried_again(
     assert sidecar.record(answered)["outcome"] == "engine-error"
 
 
+@pytest.mark.case("B242")
 def test_an_engine_that_restarts(start_sidecar: StartSidecar) -> None:
     port = free_port()
     barrier = threading.Barrier(10)

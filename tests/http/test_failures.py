@@ -166,6 +166,7 @@ TYPES = {
 }
 
 
+@pytest.mark.case("B113")
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("status", TYPES)
 def test_errors_by_status(sidecar: Sidecar, engine: ScriptedEngine, status: int, stream: bool) -> None:
@@ -298,6 +299,7 @@ BAD = {
 }
 
 
+@pytest.mark.case("B119")
 @pytest.mark.parametrize("name", BAD)
 def test_what_is_no_request_is_told_here(sidecar: Sidecar, engine: ScriptedEngine, name: str) -> None:
     body, said = BAD[name]

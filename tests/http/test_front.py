@@ -28,6 +28,7 @@ ZSTD = {
 }
 
 
+@pytest.mark.case("B222", "B256")
 def test_hop_by_hop_headers_are_of_one_side(sidecar: Sidecar, engine: ScriptedEngine) -> None:
     engine.answer = answers(200, {"ok": True}, ("keep-alive", "timeout=5"), ("connection", "keep-alive"))
     answer = sidecar.raw(
@@ -72,6 +73,7 @@ ENCODED: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
 }
 
 
+@pytest.mark.case("B218")
 @pytest.mark.parametrize("name", ENCODED)
 def test_request_bodies_are_decoded(sidecar: Sidecar, engine: ScriptedEngine, name: str) -> None:
     coding, encode = ENCODED[name]
@@ -120,6 +122,7 @@ def test_an_unknown_encoding(sidecar: Sidecar, engine: ScriptedEngine, path: str
     assert not engine.requests
 
 
+@pytest.mark.case("B211", "B212")
 @pytest.mark.parametrize("path", ["/", "/api/hello"])
 def test_what_claude_code_asks_at_its_start(sidecar: Sidecar, engine: ScriptedEngine, path: str) -> None:
     answer = sidecar.request("HEAD", path)
@@ -140,6 +143,7 @@ def test_an_unknown_path(sidecar: Sidecar, engine: ScriptedEngine, path: str, me
     assert not engine.requests
 
 
+@pytest.mark.case("B183")
 @pytest.mark.parametrize("doubled", ["/v1/v1", "//v1", "/v1//v1"])
 @pytest.mark.parametrize("path", ["/messages", "/chat/completions"])
 def test_a_doubled_base_url_is_told(
@@ -175,6 +179,7 @@ def test_a_wrong_method(
     assert not engine.requests
 
 
+@pytest.mark.case("B203")
 def test_the_model_list_in_both_shapes(sidecar: Sidecar, engine: ScriptedEngine) -> None:
     listing = models("a", "b")
     engine.answer = lambda peer, _: peer.send(listing)
@@ -192,6 +197,7 @@ def test_the_model_list_in_both_shapes(sidecar: Sidecar, engine: ScriptedEngine)
     }
 
 
+@pytest.mark.case("B207", "B209")
 @pytest.mark.parametrize(
     ("given", "status"),
     [
@@ -227,6 +233,7 @@ def test_either_key_in_either_header(
     assert "key-" not in upstream, "a key of the sidecar's own went upstream"
 
 
+@pytest.mark.case("B208")
 def test_keys_are_not_asked_for_where_none_is_set(sidecar: Sidecar, engine: ScriptedEngine) -> None:
     engine.answer = says("hi")
     sidecar.post(CHAT, ask(False), {"x-api-key": "for-the-engine"})
@@ -259,6 +266,7 @@ def test_the_upstream_key_replaces_the_clients(sidecar_with: StartSidecar, engin
     assert all(probe.header("authorization") == "Bearer secret" for probe in probes)
 
 
+@pytest.mark.case("B255")
 def test_an_old_client(sidecar: Sidecar, engine: ScriptedEngine) -> None:
     engine.answer = streams(*chat_events("one two", usage=None))
     body = json.dumps(ask()).encode()
@@ -273,6 +281,7 @@ def test_an_old_client(sidecar: Sidecar, engine: ScriptedEngine) -> None:
     assert rest == b"".join(chat_events("one two", usage=None))
 
 
+@pytest.mark.case("B222")
 def test_a_client_that_asks_before_it_sends(sidecar: Sidecar, engine: ScriptedEngine) -> None:
     engine.answer = says("hi")
     body = json.dumps(ask(False)).encode()
@@ -289,6 +298,7 @@ def test_a_client_that_asks_before_it_sends(sidecar: Sidecar, engine: ScriptedEn
     assert request.header("expect") is None
 
 
+@pytest.mark.case("B222")
 @pytest.mark.parametrize("path", [CHAT, "/v1/embeddings"])
 def test_a_chunked_request(sidecar: Sidecar, engine: ScriptedEngine, path: str) -> None:
     engine.answer = answers(200, completion({"content": "hi"}))

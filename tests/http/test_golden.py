@@ -45,7 +45,11 @@ Json = dict[str, Any]
 
 def golden(folder: str, elsewhere: Collection[str] = ()) -> list[Any]:
     paths = sorted((FIXTURES / folder).glob("*.json"))
-    return [pytest.param(path, id=path.stem) for path in paths if path.stem not in elsewhere]
+    return [
+        pytest.param(path, id=path.stem, marks=pytest.mark.case(*read(path).get("case", [])))
+        for path in paths
+        if path.stem not in elsewhere
+    ]
 
 
 def read(path: Path) -> Json:
@@ -152,6 +156,8 @@ def test_an_answer(path: Path, engine: ScriptedEngine, sidecar_with: StartSideca
         settings["MESSAGES"] = "native"
     if case["ask"].get("raw_usage"):
         settings["USAGE"] = "raw"
+    if aliases := case["ask"].get("aliases"):
+        settings["MODEL_MAP"] = ",".join(f"{alias}={model}" for alias, model in aliases)
     if case["ask"].get("model_mapped"):
         settings["MODEL_MAP"] = "*=served"
     if cut == "timeout":
@@ -163,6 +169,7 @@ def test_an_answer(path: Path, engine: ScriptedEngine, sidecar_with: StartSideca
     engine.answer = scripted(case, pinged, random.Random(path.stem))
     answer = asked(sidecar, case["ask"], pinged if wanted.get("pinged") else None)
     check(answer, case, sidecar)
+    assert len(engine.requests) == 1, "one question, one request"
 
 
 def asked(sidecar: Sidecar, ask: Json, pinged: threading.Event | None) -> Response:

@@ -167,6 +167,7 @@ def test_a_request_of_20_mb(sidecar: Sidecar, engine: ScriptedEngine, path: str)
     assert received["messages"][-1]["content"] == text
 
 
+@pytest.mark.case("B251")
 @pytest.mark.parametrize("path", [MESSAGES, CHAT])
 def test_nothing_is_held_back(sidecar: Sidecar, engine: ScriptedEngine, path: str) -> None:
     """Each word reaches the client before the engine writes the next."""

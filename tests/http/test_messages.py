@@ -207,6 +207,7 @@ def test_a_stop_sequence_is_told(sidecar: Sidecar, engine: ScriptedEngine) -> No
     assert engine.requests[0].json()["stop"] == ["END"]
 
 
+@pytest.mark.case("B214")
 def test_every_answer_says_who_and_what(sidecar: Sidecar, engine: ScriptedEngine) -> None:
     engine.answer = says("hi")
     system = [{"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1.0.abc; cch=1a2b3;"}]

@@ -242,6 +242,7 @@ def test_an_engines_error_passes(sidecar: Sidecar, engine: ScriptedEngine, path:
     assert sidecar.record(answer)["outcome"] == "refused"
 
 
+@pytest.mark.case("B215")
 @pytest.mark.parametrize("path", [CHAT, "/v1/files/1/content"])
 def test_a_compressed_answer_passes_as_it_is(sidecar: Sidecar, engine: ScriptedEngine, path: str) -> None:
     body = gzip.compress(b'{"choices":[]}')

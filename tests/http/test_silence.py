@@ -100,6 +100,7 @@ def test_an_early_head_of_a_chat(sidecar_with: StartSidecar, engine: ScriptedEng
         assert answer.body == b"".join(chat_events("hi", None))
 
 
+@pytest.mark.case("B116")
 def test_a_real_status_until_the_early_head(sidecar_with: StartSidecar, engine: ScriptedEngine) -> None:
     def answer(peer: Peer, _: Received) -> None:
         time.sleep(0.7)
@@ -118,6 +119,7 @@ def test_no_early_head_where_it_is_off(sidecar_with: StartSidecar, engine: Scrip
     assert sidecar_with(PING_SECONDS="0.3", EARLY_HEAD_SECONDS="0").post(MESSAGES, ask()).status == 429
 
 
+@pytest.mark.case("B253")
 def test_pings_after_the_engines_own_head(sidecar_with: StartSidecar, engine: ScriptedEngine) -> None:
     gate = Gate()
 
@@ -139,6 +141,7 @@ def test_pings_after_the_engines_own_head(sidecar_with: StartSidecar, engine: Sc
     assert b"message_start" not in rest.body
 
 
+@pytest.mark.case("B244")
 @pytest.mark.parametrize(
     "before",
     [
@@ -256,6 +259,7 @@ def test_a_slow_body(sidecar_with: StartSidecar, engine: ScriptedEngine) -> None
     assert not engine.requests
 
 
+@pytest.mark.case("B115", "B249")
 @pytest.mark.parametrize("framing", ["content-length", "chunked"])
 def test_a_body_that_is_too_large(sidecar_with: StartSidecar, engine: ScriptedEngine, framing: str) -> None:
     """A client that writes on before it reads must still get to read the answer."""

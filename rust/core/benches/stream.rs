@@ -56,6 +56,7 @@ fn run(bencher: Bencher<'_, '_>, route: Route, body: &[u8], mapped: bool) {
         estimate: 0,
         diagnostics: None,
         anthropic: false,
+        aliases: Vec::new(),
     };
     let mut out = Vec::with_capacity(body.len() * 2);
     bencher.counter(BytesCount::new(body.len())).counter(ItemsCount::new(EVENTS)).bench_local(|| {

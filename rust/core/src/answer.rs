@@ -51,6 +51,8 @@ pub struct Ask {
     pub diagnostics: Option<String>,
     /// For `GET /v1/models`: whether the client speaks Anthropic (it sent `anthropic-version`).
     pub anthropic: bool,
+    /// For `GET /v1/models`: further names and the models that they stand for.
+    pub aliases: Vec<(String, String)>,
 }
 
 /// What becomes of an answer with an error status.
@@ -195,7 +197,7 @@ impl Reader {
                 Some(tokens) => Bytes::from(count::answer(tokens)),
                 None => self.estimate(),
             }),
-            Route::Models if self.ask.anthropic => models::anthropic(body).map(Bytes::from),
+            Route::Models if self.ask.anthropic => models::anthropic(body, &self.ask.aliases).map(Bytes::from),
             Route::Models | Route::Other => Ok(body.clone()),
             _ => self.passed(body),
         }

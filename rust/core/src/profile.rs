@@ -151,6 +151,11 @@ impl Profile {
             }
         }
     }
+    /// The names of the map that stand for themselves only, each with its model: what an operator calls an alias.
+    pub fn aliases(&self) -> Vec<(String, String)> {
+        let ModelMap::Globs(globs) = &self.model_map else { return Vec::new() };
+        globs.iter().filter(|(name, model)| !name.contains(['*', '?']) && name != model).cloned().collect()
+    }
 }
 
 /// Whether `text` matches `pattern`, where `*` stands for any bytes and `?` for one.

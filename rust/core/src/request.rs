@@ -157,6 +157,7 @@ impl<'p> Plan<'p> {
             estimate: 0,
             diagnostics: None,
             anthropic: request.anthropic,
+            aliases: if request.route == Route::Models { profile.aliases() } else { Vec::new() },
         };
         Self { profile, ask, notes: Notes::default(), path: None, prompt: None, session: None, diagnose: None }
     }

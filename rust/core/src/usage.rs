@@ -30,8 +30,11 @@ impl EngineUsage {
                 b"completion_tokens_details" | b"output_tokens_details" => {
                     value.get("reasoning_tokens").into_iter().for_each(|tokens| note(&mut self.reasoning, tokens));
                 }
-                // DeepSeek's own name for cached tokens.
-                b"prompt_cache_hit_tokens" => note(&mut self.cached, value),
+                // The names of DeepSeek, of Moonshot, and of proxies in front of Anthropic.
+                b"prompt_cache_hit_tokens" | b"cached_tokens" | b"cache_read_input_tokens" => {
+                    note(&mut self.cached, value);
+                }
+                b"cache_creation_input_tokens" => note(&mut self.created, value),
                 b"reasoning_tokens" => note(&mut self.reasoning, value),
                 _ => {}
             }
@@ -42,8 +45,10 @@ impl EngineUsage {
         for (name, value) in details.members() {
             match name.raw() {
                 b"cached_tokens" => note(&mut self.cached, value),
-                // vLLM's name in chat, and in responses.
-                b"created_cache_tokens" | b"cache_write_tokens" => note(&mut self.created, value),
+                // vLLM's name in chat and in responses, and LiteLLM's.
+                b"created_cache_tokens" | b"cache_write_tokens" | b"cache_creation_tokens" => {
+                    note(&mut self.created, value);
+                }
                 _ => {}
             }
         }
@@ -90,9 +95,13 @@ impl EngineUsage {
     }
 }
 
-/// Keeps what is an integer; null, text and negative numbers say nothing.
+/// Keeps what is a whole number; null, text and negative numbers say nothing. Some languages write every number with a
+/// fraction: `12.0` is twelve.
 fn note(field: &mut Option<u64>, value: Value<'_>) {
-    *field = value.as_u64().or(*field);
+    let whole = || value.as_number().filter(|number| number.fract() == 0.0 && (0.0..9e15).contains(number));
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in range, as was just seen")]
+    let count = value.as_u64().or_else(|| whole().map(|number| number as u64));
+    *field = count.or(*field);
 }
 
 /// Usage as an Anthropic client reads it: four integers, always all of them.

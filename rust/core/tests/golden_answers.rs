@@ -71,6 +71,9 @@ fn ask(case: &Value) -> Ask {
     ask.usage_injected = says("usage_injected");
     ask.anthropic = says("anthropic");
     ask.estimate = case["estimate"].as_u64().unwrap_or(0);
+    if case["aliases"].is_array() {
+        ask.aliases = serde_json::from_value(case["aliases"].clone()).unwrap();
+    }
     if let Some(model) = case["model"].as_str() {
         model.clone_into(&mut ask.model);
     }

@@ -240,7 +240,7 @@ pub fn splicer(data: &[u8]) {
                 let Some((name, _)) = target.entries().nth(usize::from(which >> 2)) else { continue };
                 let name = name.as_text().unwrap().decode().into_owned();
                 edits.remove_member(target, &name);
-                members.retain(|(other, _)| Text::new(&other[1..other.len() - 1]).decode() != name);
+                members.retain(|(other, _)| !Text::new(&other[1..other.len() - 1]).is(&name));
             }
             (Tree::Object(members), _) => {
                 let Some((_, value)) = target.entries().nth(usize::from(which >> 2)) else { continue };

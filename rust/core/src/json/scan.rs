@@ -414,6 +414,14 @@ impl<'t> Value<'t> {
         std::str::from_utf8(self.raw()).ok()?.parse().ok()
     }
 
+    /// The number nearest to what is written, if it is one.
+    pub fn as_number(self) -> Option<f64> {
+        if self.kind() != Kind::Number {
+            return None;
+        }
+        std::str::from_utf8(self.raw()).ok()?.parse().ok()
+    }
+
     /// Whether it is `null`.
     pub fn is_null(self) -> bool {
         self.kind() == Kind::Null

@@ -27,16 +27,18 @@ impl Progress {
         self.complete
     }
 
-    /// Reads one fragment: the inside of a string literal, escapes and all.
-    pub(crate) fn feed(&mut self, literal: &[u8]) {
+    /// Reads one fragment: the inside of a string literal, escapes and all. Returns what of it stands behind the end of
+    /// the value.
+    pub(crate) fn feed<'l>(&mut self, literal: &'l [u8]) -> &'l [u8] {
         let mut rest = literal;
-        while let Some((&byte, tail)) = rest.split_first() {
+        while !self.complete {
+            let Some((&byte, tail)) = rest.split_first() else { break };
             rest = tail;
             if byte != b'\\' {
                 self.step(byte);
                 continue;
             }
-            let Some((&kind, tail)) = rest.split_first() else { return };
+            let Some((&kind, tail)) = rest.split_first() else { break };
             rest = tail;
             self.step(match kind {
                 b'n' | b'r' | b't' => b' ',
@@ -49,12 +51,10 @@ impl Progress {
                 other => other,
             });
         }
+        rest
     }
 
     fn step(&mut self, byte: u8) {
-        if self.complete {
-            return;
-        }
         if self.in_string {
             match byte {
                 _ if self.escaped => self.escaped = false,

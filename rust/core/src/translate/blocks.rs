@@ -11,7 +11,7 @@ use super::arguments::{Progress, input_object};
 use super::events::{Block, Form};
 use super::literal::Cleaner;
 use super::{ids, tool_id};
-use crate::json::{Text, Value, write_str};
+use crate::json::{Kind, Tape, Text, Value, write_str};
 use crate::request::Ids;
 use crate::wire::chat::CallDelta;
 
@@ -65,8 +65,10 @@ struct Call {
     /// The engine's id, decoded; empty if none came.
     id: String,
     name: String,
-    /// Arguments not written yet, as a literal.
-    held: Vec<u8>,
+    /// The arguments so far, as a literal.
+    text: Vec<u8>,
+    /// How much of it has been written.
+    written: usize,
     progress: Progress,
     stage: Stage,
 }
@@ -137,7 +139,8 @@ impl<F: Form> Blocks<F> {
                 index: delta.index,
                 id: String::new(),
                 name: String::new(),
-                held: Vec::new(),
+                text: Vec::new(),
+                written: 0,
                 progress: Progress::default(),
                 stage: Stage::Held,
             });
@@ -241,33 +244,38 @@ impl<F: Form> Blocks<F> {
     fn arguments(&mut self, at: usize, literal: &[u8]) {
         let call = &mut self.calls[at];
         if call.stage == Stage::Closed {
-            let mut rest = Progress::default();
-            rest.feed(literal);
-            self.lost += u64::from(rest.first().is_some());
+            self.lost += u64::from(says_anything(literal));
             return;
         }
         // An empty object before the real one is a placeholder of engines that announce a call with it.
-        if call.stage == Stage::Held && call.held == b"{}" && literal.first() == Some(&b'{') {
-            call.held.clear();
+        if call.stage == Stage::Held && call.text == b"{}" && literal.first() == Some(&b'{') {
+            call.text.clear();
             call.progress = Progress::default();
         }
-        call.progress.feed(literal);
-        call.held.extend_from_slice(literal);
+        let behind = call.progress.feed(literal);
+        let (value, behind) = literal.split_at(literal.len() - behind.len());
+        call.text.extend_from_slice(value);
+        // Behind a sound object nothing has a meaning, but some engines close it twice or send it again as a whole.
+        if says_anything(behind) && is_object(&call.text) {
+            self.lost += 1;
+        } else {
+            call.text.extend_from_slice(behind);
+        }
     }
 
     /// Writes what can be written of the open call.
     fn advance(&mut self, at: usize, out: &mut Vec<u8>) {
         let call = &self.calls[at];
-        let is_object = F::STREAMS_INPUT && call.progress.first() == Some(b'{') && call.held != b"{}";
+        let is_object = F::STREAMS_INPUT && call.progress.first() == Some(b'{') && call.text != b"{}";
         if call.stage == Stage::Held && is_object && !call.name.is_empty() {
             self.start(at, out);
             self.calls[at].stage = Stage::Streaming;
         }
         if self.calls[at].stage == Stage::Streaming {
-            let held = std::mem::take(&mut self.calls[at].held);
-            self.append(&held, out);
-            self.calls[at].held = held;
-            self.calls[at].held.clear();
+            let text = std::mem::take(&mut self.calls[at].text);
+            self.append(&text[self.calls[at].written..], out);
+            self.calls[at].written = text.len();
+            self.calls[at].text = text;
         }
     }
 
@@ -322,10 +330,10 @@ impl<F: Form> Blocks<F> {
             return false;
         }
         self.start(at, out);
-        let held = std::mem::take(&mut self.calls[at].held);
-        if !held.is_empty() || !F::STREAMS_INPUT {
+        let text = std::mem::take(&mut self.calls[at].text);
+        if !text.is_empty() || !F::STREAMS_INPUT {
             let mut cleaner = Cleaner::default();
-            let arguments = Text::new(&held).decode();
+            let arguments = Text::new(&text).decode();
             self.form.input(cleaner.clean(&input_object(&arguments)), out);
         }
         true
@@ -337,6 +345,19 @@ impl<F: Form> Blocks<F> {
             self.form.append(clean, out);
         }
     }
+}
+
+/// Whether a literal has more than white space.
+fn says_anything(literal: &[u8]) -> bool {
+    let mut progress = Progress::default();
+    progress.feed(literal);
+    progress.first().is_some()
+}
+
+/// Whether a literal reads as a JSON object.
+fn is_object(literal: &[u8]) -> bool {
+    let text = Text::new(literal).decode();
+    Tape::new().scan(text.as_bytes()).is_ok_and(|value| value.kind() == Kind::Object)
 }
 
 /// The text of a value that should have been a string, as a literal.

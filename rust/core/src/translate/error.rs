@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use super::overflow;
 use crate::error::{Fault, Kind, Source};
 use crate::json::{Kind as Json, Tape, Text, Value};
+use crate::wire::chat::says_something;
 
 /// Longer messages of an engine are cut.
 const MAX_MESSAGE: usize = 4096;
@@ -27,7 +28,9 @@ pub(crate) fn from_frame(frame: Value<'_>) -> Fault {
 
 /// Reads every shape: `{"error":{...}}`, `{"error":"text"}`, flat, the `{"detail":...}` of `FastAPI`, or a bare text.
 fn told(root: Value<'_>, status: Option<u16>) -> Fault {
-    let inner = root.get("error").filter(|error| !error.is_null()).unwrap_or(root);
+    let inner = root.get("error").filter(|error| says_something(*error)).unwrap_or(root);
+    // `{"error":"Bad Request","message":"why"}`: the first is the status in words.
+    let inner = if inner.kind() == Json::String && root.get("message").is_some() { root } else { inner };
     let text = |name: &str| inner.get(name).and_then(Value::as_text).map(Text::decode);
     let kind = text("type").unwrap_or_default();
     let code = inner.get("code");
@@ -35,7 +38,7 @@ fn told(root: Value<'_>, status: Option<u16>) -> Fault {
     let message = inner
         .as_text()
         .map(Text::decode)
-        .or_else(|| text("message"))
+        .or_else(|| inner.get("message").filter(|message| !message.is_null()).map(plain))
         .or_else(|| inner.get("detail").or_else(|| root.get("detail")).map(plain))
         .filter(|message| !message.trim().is_empty())
         .unwrap_or_else(|| Cow::Owned(format!("The engine answered {status} and gave no reason.")));

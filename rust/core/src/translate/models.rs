@@ -1,40 +1,61 @@
 //! The model list in Anthropic's form.
 
+use std::borrow::Cow;
+
 use super::write_str;
 use crate::error::Fault;
 use crate::json::{Tape, Text, Value};
 
-/// `/v1/models` of an engine, for a client that speaks Anthropic.
+/// `/v1/models` of an engine, for a client that speaks Anthropic. Behind the engine's models come the `aliases`, each
+/// with the date of the model that it stands for: clients offer only names that they find here.
 ///
 /// # Errors
 /// The body is no list of models.
-pub(crate) fn anthropic(body: &[u8]) -> Result<Vec<u8>, Fault> {
+pub(crate) fn anthropic(body: &[u8], aliases: &[(String, String)]) -> Result<Vec<u8>, Fault> {
     let mut tape = Tape::new();
     let data = tape.scan(body).ok().and_then(|root| root.get("data"));
     let Some(data) = data else { return Err(Fault::broken("it is not a list of models")) };
+    let mut entries: Vec<_> = data.items().filter_map(Entry::read).collect();
+    for (alias, model) in aliases {
+        if !entries.iter().any(|entry| entry.id == *alias) {
+            let created = entries.iter().find(|entry| entry.id == *model).map_or(0, |entry| entry.created);
+            entries.push(Entry { id: alias.into(), name: alias.into(), created });
+        }
+    }
     let mut list = br#"{"data":["#.to_vec();
-    let mut ids = Vec::new();
-    for model in data.items() {
-        let Some(id) = model.get("id").and_then(Value::as_text).map(Text::decode) else { continue };
-        let name = model.get("display_name").and_then(Value::as_text).map_or_else(|| id.clone(), Text::decode);
-        let created = model.get("created").and_then(Value::as_u64).unwrap_or(0);
-        list.extend_from_slice(if ids.is_empty() { br#"{"type":"model","id":"# } else { br#",{"type":"model","id":"# });
-        write_str(&id, &mut list);
+    for (place, Entry { id, name, created }) in entries.iter().enumerate() {
+        list.extend_from_slice(if place == 0 { br#"{"type":"model","id":"# } else { br#",{"type":"model","id":"# });
+        write_str(id, &mut list);
         list.extend_from_slice(br#","display_name":"#);
-        write_str(&name, &mut list);
-        list.extend_from_slice(format!(r#","created_at":"{}"}}"#, rfc3339(created)).as_bytes());
-        ids.push(id);
+        write_str(name, &mut list);
+        list.extend_from_slice(format!(r#","created_at":"{}"}}"#, rfc3339(*created)).as_bytes());
     }
     list.extend_from_slice(br#"],"has_more":false"#);
-    for (name, id) in [("first_id", ids.first()), ("last_id", ids.last())] {
+    for (name, entry) in [("first_id", entries.first()), ("last_id", entries.last())] {
         list.extend_from_slice(format!(r#","{name}":"#).as_bytes());
-        match id {
-            Some(id) => write_str(id, &mut list),
+        match entry {
+            Some(entry) => write_str(&entry.id, &mut list),
             None => list.extend_from_slice(b"null"),
         }
     }
     list.push(b'}');
     Ok(list)
+}
+
+/// What the list says of one model.
+struct Entry<'m> {
+    id: Cow<'m, str>,
+    name: Cow<'m, str>,
+    /// Seconds since 1970.
+    created: u64,
+}
+
+impl<'m> Entry<'m> {
+    fn read(model: Value<'m>) -> Option<Self> {
+        let id = model.get("id")?.as_text()?.decode();
+        let name = model.get("display_name").and_then(Value::as_text).map_or_else(|| id.clone(), Text::decode);
+        Some(Self { id, name, created: model.get("created").and_then(Value::as_u64).unwrap_or(0) })
+    }
 }
 
 /// Seconds since 1970 as a date and time in UTC. Years beyond 9999 have no such form and become the epoch.
@@ -82,8 +103,8 @@ mod tests {
 
     #[test]
     fn an_empty_list_has_no_ends() {
-        let list = anthropic(br#"{"object":"list","data":[]}"#).unwrap();
+        let list = anthropic(br#"{"object":"list","data":[]}"#, &[]).unwrap();
         assert_eq!(list, br#"{"data":[],"has_more":false,"first_id":null,"last_id":null}"#);
-        assert!(anthropic(b"[]").is_err());
+        assert!(anthropic(b"[]", &[]).is_err());
     }
 }

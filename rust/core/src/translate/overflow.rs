@@ -28,6 +28,7 @@ enum Counts {
 const PLACES: &[(Counts, &str, &str)] = &[
     // vLLM
     (Counts::Context, "maximum context length is ", ""),
+    (Counts::Context, "context length is only ", ""),
     (Counts::Context, "max_model_len=", ""),
     (Counts::Context, "maximum model length of ", ""),
     (Counts::Context, "max_model_len (", ")"),
@@ -68,6 +69,9 @@ const PLACES: &[(Counts, &str, &str)] = &[
     (Counts::Prompt, "resulted in ", " tokens"),
     (Counts::Output, "max_tokens (", ")"),
     (Counts::Output, "max_tokens ", ""),
+    // Servers in Google's words
+    (Counts::Prompt, "input token count (", ")"),
+    (Counts::Context, "maximum number of tokens allowed (", ")"),
 ];
 
 /// Phrases that name the thing that is full, and phrases that say that it is.
@@ -81,6 +85,7 @@ const THINGS: &[&str] = &[
     "max_model_len",
     "model length",
     "maximum allowed length",
+    "maximum number of tokens",
     "kv size",
     "kv cache",
 ];
@@ -94,6 +99,7 @@ const VERBS: &[&str] = &[
     "greater than",
     "does not fit",
     "maximum context length is",
+    "context length is only",
     "over the context",
     "overflow",
     "no smaller than",
@@ -151,10 +157,10 @@ impl Numbers {
         let mut at = 0;
         while let Some(start) = lower[at..].find(|character: char| character.is_ascii_digit()).map(|found| at + found) {
             let rest = &lower[start..];
-            let len = rest.find(|character: char| !character.is_ascii_digit()).unwrap_or(rest.len());
+            let len = grouped(rest);
             let (before, after) = (&lower[..start], &rest[len..]);
             at = start + len;
-            let Ok(number) = rest[..len].parse() else { continue };
+            let Ok(number) = rest[..len].replace(',', "").parse() else { continue };
             for (counts, prefix, suffix) in PLACES {
                 if before.ends_with(prefix) && after.starts_with(suffix) {
                     let field = match counts {
@@ -169,6 +175,16 @@ impl Numbers {
         }
         numbers
     }
+}
+
+/// How many bytes the number at the head of `text` takes, with commas between groups of three digits.
+fn grouped(text: &str) -> usize {
+    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    let mut len = digits(text);
+    while len > 0 && text[len..].strip_prefix(',').is_some_and(|group| digits(group) == 3) {
+        len += 4;
+    }
+    len
 }
 
 #[cfg(test)]
@@ -193,6 +209,9 @@ mod tests {
             "The decoder prompt (length 65537) is longer than the maximum model length of 65536. Make sure that `max_model_len` is no smaller than the number of text tokens.",
             "'max_tokens' or 'max_completion_tokens' is too large: 32000. This model's maximum context length is 65536 tokens and your request has 65537 input tokens (32000 > 65536 - 65537).",
             "This model's maximum context length is 65536 tokens. However, you requested 97537 tokens (65537 in the messages, 32000 in the completion).",
+            "You passed 65537 input tokens and requested 32000 output tokens. However, the model's context length is only 65536 tokens, resulting in a maximum input length of 33536 tokens. Please reduce the length of the input prompt. (parameter=input_tokens, value=65537)",
+            "This model's maximum context length is 65,536 tokens. However, your request has 65,537 input tokens.",
+            "The input token count (65537) exceeds the maximum number of tokens allowed (65536).",
             // SGLang
             "The input (65537 tokens) is longer than the model's context length (65536 tokens).",
             "Input length (65537 tokens) exceeds the maximum allowed length (65536 tokens). Use a shorter input or enable --allow-auto-truncate.",
@@ -213,6 +232,7 @@ mod tests {
             "Requested token count exceeds the model's maximum context length of 32768 tokens. You requested a total of 53000 tokens: 21000 tokens from the input messages and 32000 tokens for the completion.",
             "This model's maximum context length is 32768 tokens. However, you requested 32000 output tokens and your prompt contains at least 21000 input tokens, for a total of at least 53000 tokens.",
             "prompt (21000) + max_tokens (32000) exceeds the context (32768)",
+            "You passed 21000 input tokens and requested 32000 output tokens. However, the model's context length is only 32768 tokens, resulting in a maximum input length of 768 tokens. Please reduce the length of the input prompt. (parameter=input_tokens, value=21000)",
         ] {
             assert_eq!(said(message), Some(output_too_long(21000, 32000, 32768)), "{message}");
         }

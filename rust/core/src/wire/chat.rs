@@ -25,7 +25,7 @@ impl<'t> Chunk<'t> {
                 b"choices" => chunk.choices = Some(value),
                 b"usage" => chunk.usage = Some(value).filter(|usage| usage.kind() == Kind::Object),
                 b"timings" => chunk.timings = Some(value).filter(|timings| timings.kind() == Kind::Object),
-                b"error" => chunk.error = Some(value).filter(|error| !error.is_null()),
+                b"error" => chunk.error = Some(value).filter(|error| says_something(*error)),
                 b"object" | b"type" => flat_error |= value.as_text().is_some_and(|text| text.is("error")),
                 _ => {}
             }
@@ -36,10 +36,9 @@ impl<'t> Chunk<'t> {
         chunk
     }
 
-    /// Whether this is the chunk that comes last and only brings usage: its `choices` are an empty list.
+    /// Whether this is the chunk that comes last and only brings usage: its `choices` are empty, or not there at all.
     pub(crate) fn brings_only_usage(&self) -> bool {
-        let is_empty = |choices: Value<'_>| choices.kind() == Kind::Array && choices.items().next().is_none();
-        self.usage.is_some() && self.choices.is_some_and(is_empty)
+        self.usage.is_some() && self.choices.is_none_or(|choices| choices.items().next().is_none())
     }
 
     /// The parts of the first choice; others (`n` > 1) have no place in a message.
@@ -200,6 +199,18 @@ impl<'t> CallDelta<'t> {
                 _ => {}
             }
         }
+    }
+}
+
+/// Whether an `error` member tells of an error. Some servers send an empty one with every chunk.
+pub(crate) fn says_something(error: Value<'_>) -> bool {
+    match error.kind() {
+        Kind::Null => false,
+        Kind::Bool => error.as_bool() == Some(true),
+        Kind::String => error.as_text().is_some_and(|text| !text.is_empty()),
+        Kind::Object => error.members().next().is_some(),
+        Kind::Array => error.items().next().is_some(),
+        Kind::Number => true,
     }
 }
 

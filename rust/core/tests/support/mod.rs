@@ -23,6 +23,7 @@ pub(crate) fn ask(route: Route, stream: bool) -> Ask {
         estimate: 0,
         diagnostics: None,
         anthropic: false,
+        aliases: Vec::new(),
     }
 }
 
@@ -41,7 +42,8 @@ pub(crate) struct Seen {
 /// Cuts a stream into its events and checks their form: a name, one line of JSON with the same type, a blank line.
 pub(crate) fn events(bytes: &[u8]) -> Vec<Value> {
     let text = std::str::from_utf8(bytes).expect("the stream is UTF-8");
-    for separator in ['\u{85}', '\u{2028}', '\u{2029}', '\u{feff}', '\r'] {
+    assert!(!text.starts_with('\u{feff}'), "a byte order mark of our own");
+    for separator in ['\u{85}', '\u{2028}', '\u{2029}', '\r'] {
         assert!(!text.contains(separator), "raw {separator:?} in {text}");
     }
     assert!(text.is_empty() || text.ends_with("\n\n"), "the last event is not complete: {text}");

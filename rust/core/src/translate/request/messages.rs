@@ -2,7 +2,7 @@
 
 use super::Source;
 use super::blocks::{self, Path};
-use super::out::{Call, Content, Inside, Message, Part, text_of};
+use super::out::{Call, Content, Input, Inside, Message, Part, text_of};
 use super::reasoning::{self, Thinking};
 use crate::error::Fault;
 use crate::json::{Kind, Text, Value};
@@ -231,7 +231,7 @@ impl Builder<'_, '_> {
             "tool_use" => message.calls.push(Call {
                 id: engine_id(path.string(block, "id")?),
                 name: Inside::of(path.string(block, "name")?),
-                input: block.get("input").filter(|input| !input.is_null()).map(Value::span),
+                input: Input::of(block.get("input")),
             }),
             // What Anthropic's servers ran: no engine can go on with it.
             server if server.ends_with("_tool_use") || server.ends_with("_tool_result") => {

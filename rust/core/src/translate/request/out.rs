@@ -9,7 +9,8 @@ use std::ops::Range;
 use bytes::Bytes;
 use memchr::{memchr, memchr2, memmem};
 
-use crate::json::{Rope, Text, Value};
+use crate::json::{Kind, Rope, Text, Value};
+use crate::translate::arguments::input_object;
 
 /// A part of a string literal's inside.
 #[derive(Clone, Debug)]
@@ -152,8 +153,31 @@ pub(super) enum Part {
 pub(super) struct Call {
     pub(super) id: Inside,
     pub(super) name: Inside,
-    /// Where the call's input lies in the body; `None` stands for `{}`.
-    pub(super) input: Option<Range<usize>>,
+    pub(super) input: Input,
+}
+
+/// A call's input.
+#[derive(Debug)]
+pub(super) enum Input {
+    /// Where the object lies in the body.
+    Span(Range<usize>),
+    /// JSON of our own.
+    Own(Vec<u8>),
+}
+
+impl Input {
+    /// The input of a `tool_use` block. Templates go through its members, so what is no object takes the form that it has
+    /// in an answer: in the history an error would lock the conversation.
+    pub(super) fn of(input: Option<Value<'_>>) -> Self {
+        match input {
+            Some(object) if object.kind() == Kind::Object => Self::Span(object.span()),
+            Some(other) => {
+                let written = other.as_text().map_or_else(|| String::from_utf8_lossy(other.raw()), Text::decode);
+                Self::Own(input_object(&written).into_owned())
+            }
+            None => Self::Own(b"{}".to_vec()),
+        }
+    }
 }
 
 /// Writes the upstream body.
@@ -251,16 +275,14 @@ impl<'b> Writer<'b> {
         self.raw(",\"type\":\"function\",\"function\":{\"name\":");
         self.literal(&call.name);
         self.raw(",\"arguments\":\"");
-        match &call.input {
-            None => self.raw("{}"),
-            Some(span) => {
-                let input = self.body.get(span.clone()).unwrap_or_default();
-                let mended = if self.surrogates { mend(input) } else { Cow::Borrowed(input) };
-                let mut escaped = Vec::with_capacity(mended.len() + mended.len() / 8);
-                quote_compact(&mended, &mut escaped);
-                self.rope.push(&escaped);
-            }
-        }
+        let input = match &call.input {
+            Input::Span(span) => self.body.get(span.clone()).unwrap_or_default(),
+            Input::Own(own) => own,
+        };
+        let mended = if self.surrogates { mend(input) } else { Cow::Borrowed(input) };
+        let mut escaped = Vec::with_capacity(mended.len() + mended.len() / 8);
+        quote_compact(&mended, &mut escaped);
+        self.rope.push(&escaped);
         self.raw("\"}}");
     }
 

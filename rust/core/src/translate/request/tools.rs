@@ -51,11 +51,14 @@ pub(super) fn tools<'t>(source: &Source<'t>, notes: &mut Notes) -> Result<Tools<
     }
     for (index, tool) in list.into_iter().flat_map(Value::items).enumerate() {
         let path = path.item(index);
-        let name = path.string(path.object(tool)?, "name")?;
-        let standing = if let Some(kind) = server_type(tool) {
+        if let Some(kind) = server_type(path.object(tool)?) {
             notes.note_dropped(&kind);
-            Standing::Server
-        } else if tool.get("defer_loading").and_then(Value::as_bool) == Some(true) {
+            // Not all of them have a name (`mcp_toolset`).
+            names.insert(tool.get("name").map(decoded).unwrap_or_default(), Standing::Server);
+            continue;
+        }
+        let name = path.string(tool, "name")?;
+        let standing = if tool.get("defer_loading").and_then(Value::as_bool) == Some(true) {
             Standing::Deferred(tool)
         } else {
             offered.push(tool);
