@@ -7,6 +7,7 @@ import orjson
 import pytest
 from tests.unit.engines_fake import (
     FakeEngine,
+    Reply,
     dropping,
     hoisting,
     in_place,
@@ -279,16 +280,46 @@ def test_the_watch_asks_fast_while_the_engine_is_away_and_slowly_after(
     watched = Watched(engine)
     pauses: list[float] = []
 
-    async def sleep(seconds: float) -> None:
+    async def pause(_: Watch, seconds: float) -> None:
         pauses.append(seconds)
         engine.away = False
         if len(pauses) == 3:
             raise asyncio.CancelledError
 
-    monkeypatch.setattr(asyncio, "sleep", sleep)
+    monkeypatch.setattr(Watch, "_pause", pause)
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(watched.watch.run())
     assert pauses == [watch_module.UNREACHABLE_SECONDS, *[watch_module.REACHABLE_SECONDS] * 2]
+
+
+def test_doubt_shortens_the_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_module, "UNREACHABLE_SECONDS", 0.01)
+    engine = vllm(in_place)
+    watched = Watched(engine)
+
+    async def run() -> None:
+        task = asyncio.create_task(watched.watch.run())
+        await asyncio.sleep(0.05)
+        asked = len(engine.asked)
+        watched.watch.doubt()
+        await asyncio.sleep(0.1)
+        assert len(engine.asked) > asked
+        asked = len(engine.asked)
+        watched.watch.doubt(restarted=True)
+        await asyncio.sleep(0.1)
+        assert "POST /tokenize" in engine.asked[asked:], "after a restart the template is asked for again"
+        task.cancel()
+
+    asyncio.run(run())
+
+
+def test_an_engine_that_hangs_costs_a_time_out() -> None:
+    async def hanging(method: str, path: str, body: bytes | None) -> Reply:
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    with pytest.raises(FetchError, match=r"^no answer within 0.05 s$"):
+        asyncio.run(through(hanging, 0.05)("GET", "/metrics"))
 
 
 def test_through_the_gateway_a_502_means_nobody_is_there() -> None:

@@ -1,7 +1,6 @@
 """The task that keeps asking the engine what it is, and tells the core."""
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Sequence
 from typing import Protocol
@@ -47,11 +46,16 @@ class Watch:
     async def run(self) -> None:
         """Probes until it is cancelled."""
         while True:
-            pause = REACHABLE_SECONDS if await self.once() else UNREACHABLE_SECONDS
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._doubt.wait(), pause)
-                await asyncio.sleep(UNREACHABLE_SECONDS)  # doubts come as often as metrics are asked for
-            self._doubt.clear()
+            await self._pause(REACHABLE_SECONDS if await self.once() else UNREACHABLE_SECONDS)
+
+    async def _pause(self, seconds: float) -> None:
+        """Waits, less long when there is doubt; but never less than for an engine that is away."""
+        try:
+            await asyncio.wait_for(self._doubt.wait(), seconds)
+        except TimeoutError:
+            return
+        self._doubt.clear()
+        await asyncio.sleep(min(seconds, UNREACHABLE_SECONDS))
 
     def doubt(self, *, restarted: bool = False) -> None:
         """Something else has seen that the engine may not be what it was: probe it soon."""

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from foreword.engines.loglines import PromptRead
 
@@ -22,6 +22,9 @@ SLACK_SECONDS = 0.5
 NEAR_SECONDS = 1.0
 """An engine writes its line when it has sent its last byte: an exchange ends so soon after it."""
 _MOST = 512
+"""Of what is kept of each kind."""
+_CROWD = 32
+"""So many of one size are told apart at the end of their time only."""
 
 
 class Settler(Protocol):
@@ -60,8 +63,11 @@ class Joiner:
         self._settler = settler
         self._final = final
         self._clock = clock
-        self._waiting: list[_Waiting] = []
-        self._lines: deque[_Line] = deque(maxlen=_MOST)
+        # In the order of arrival; exchanges of unknown size under None.
+        self._waiting: dict[int | None, list[_Waiting]] = {}
+        self._lines: dict[int, list[_Line]] = {}
+        self._order: deque[_Waiting] = deque()
+        self._arrivals: deque[_Line] = deque()
         self._gone: deque[_Waiting] = deque(maxlen=_MOST)
         self.counts: dict[str, int] = dict.fromkeys(
             ("joined", "ambiguous", "unmatched", "late", "unclaimed"), 0
@@ -71,7 +77,7 @@ class Joiner:
 
     def __len__(self) -> int:
         """Exchanges that wait."""
-        return len(self._waiting)
+        return len(self._order)
 
     def pending(self, record: Mapping[str, object]) -> None:
         """An exchange has ended and waits for its line."""
@@ -80,68 +86,77 @@ class Joiner:
         now = self._clock()
         duration = record.get("duration_seconds")
         lasted = float(duration) if isinstance(duration, (int, float)) else 0.0
-        self._waiting.append(
-            _Waiting(
-                str(record.get("request_id")),
-                _count(told.get("prompt_tokens")),
-                _count(told.get("completion_tokens")),
-                now - lasted,
-                now,
-            )
+        waiting = _Waiting(
+            str(record.get("request_id")),
+            _count(told.get("prompt_tokens")),
+            _count(told.get("completion_tokens")),
+            now - lasted,
+            now,
         )
-        while len(self._waiting) > _MOST:
-            self._close(self._waiting[0], None, "unmatched")
-        self._resolve()
+        if len(self._order) >= _MOST:
+            self._give_up(self._order[0])
+        self._order.append(waiting)
+        self._waiting.setdefault(waiting.tokens, []).append(waiting)
+        self._resolve(waiting.tokens)
 
     def line(self, read: PromptRead) -> None:
         """The engine's log tells of a prompt."""
-        now = self._clock()
-        line = _Line(read, now)
-        if not any(_fits(waiting, line) for waiting in self._waiting):
-            gone = next((gone for gone in self._gone if _fits(gone, line)), None)
+        line = _Line(read, self._clock())
+        expected = self._waiting.get(read.tokens) or self._waiting.get(None)
+        if not expected:
+            gone = next(
+                (gone for gone in self._gone if gone.tokens == read.tokens and _fits(gone, line)), None
+            )
             if gone is not None:
                 self._gone.remove(gone)
                 self.counts["late"] += 1
                 return
-        if len(self._lines) == _MOST:
+        if len(self._arrivals) >= _MOST:
+            self._drop(self._arrivals[0])
             self.counts["unclaimed"] += 1
-        self._lines.append(line)
-        self._resolve()
+        self._arrivals.append(line)
+        self._lines.setdefault(read.tokens, []).append(line)
+        self._resolve(read.tokens)
 
     def tick(self) -> None:
         """Gives up what waited too long; to be called a few times a second while `len` is not 0."""
         now = self._clock()
-        for waiting in [each for each in self._waiting if now - each.ended >= WAIT_SECONDS]:
-            if waiting in self._waiting:
-                self._give_up(waiting)
-        while self._lines and now - self._lines[0].at > KEEP_SECONDS:
-            self._lines.popleft()
+        while self._order and now - self._order[0].ended >= WAIT_SECONDS:
+            self._give_up(self._order[0])
+        while self._arrivals and now - self._arrivals[0].at > KEEP_SECONDS:
+            self._drop(self._arrivals[0])
             self.counts["unclaimed"] += 1
         while self._gone and now - self._gone[0].ended > KEEP_SECONDS:
             self._gone.popleft()
 
     def give_up(self) -> None:
         """Closes everything that waits, as at the end of the process."""
-        for waiting in list(self._waiting):
-            self._give_up(waiting)
+        while self._order:
+            self._give_up(self._order[0])
 
-    def _resolve(self) -> None:
-        """Joins what is certain by now."""
-        joined = True
-        while joined:
-            joined = any(self._join(waiting) for waiting in list(self._waiting))
+    def _resolve(self, tokens: int | None) -> None:
+        """Joins what is certain by now, of this size and of those that do not know theirs."""
+        for size in dict.fromkeys((tokens, None)):
+            joined = True
+            while joined:
+                joined = self._join_one(self._waiting.get(size, []))
 
-    def _join(self, waiting: _Waiting) -> bool:
-        lines = self._candidates(waiting)
-        rivals = [each for each in self._waiting if any(line in lines for line in self._candidates(each))]
-        # Each of them gets one, and all say the same: whose is whose makes no difference. A line from well before the
-        # end may be another's, so there a better one may still come.
-        if len(lines) < len(rivals) or not _agree(lines) or not all(_near(waiting, line) for line in lines):
+    def _join_one(self, group: list[_Waiting]) -> bool:
+        if not group or len(group) > _CROWD:
             return False
-        if len(lines) > len(rivals) and not all(_same_length(waiting, line) for line in lines):
-            return False
-        self._take(waiting, lines[0])
-        return True
+        found = [(waiting, self._candidates(waiting)) for waiting in group]
+        for waiting, lines in found:
+            if not lines or len(lines) > _CROWD:
+                continue
+            rivals = sum(1 for _, others in found if any(line in others for line in lines))
+            # Each of them gets one, and all say the same: whose is whose makes no difference. A line from well before
+            # the end may be another's, so there a better one may still come.
+            if len(lines) < rivals or not _agree(lines) or not all(_near(waiting, line) for line in lines):
+                continue
+            if len(lines) == rivals or all(_same_length(waiting, line) for line in lines):
+                self._take(waiting, lines[0])
+                return True
+        return False
 
     def _give_up(self, waiting: _Waiting) -> None:
         lines = self._candidates(waiting)
@@ -151,35 +166,49 @@ class Joiner:
         elif _agree(lines):
             self._take(waiting, lines[0])
         else:
-            self._lines.remove(lines[0])
+            self._drop(lines[0])
             self._close(waiting, None, "ambiguous")
 
     def _candidates(self, waiting: _Waiting) -> list[_Line]:
         """The lines that may be the exchange's: of those that fit, the ones that fit best."""
-        lines = [line for line in self._lines if _fits(waiting, line)]
-        if waiting.tokens is None:  # of unknown size: what fits another by its size is the other's
-            sized = [each for each in self._waiting if each.tokens is not None]
-            lines = [line for line in lines if not any(_fits(each, line) for each in sized)]
+        if waiting.tokens is None:  # what fits another by its size is the other's
+            lines = [line for line in self._arrivals if not self._waiting.get(line.read.tokens)]
+        else:
+            lines = self._lines.get(waiting.tokens, [])
+        lines = [line for line in lines if _fits(waiting, line)]
         for better in (_same_length, _near):
             lines = [line for line in lines if better(waiting, line)] or lines
         return lines
 
     def _take(self, waiting: _Waiting, line: _Line) -> None:
-        self._lines.remove(line)
+        self._drop(line)
         self._close(waiting, line.read.reused, "joined")
 
+    def _drop(self, line: _Line) -> None:
+        self._arrivals.remove(line)
+        _remove(self._lines, line.read.tokens, line)
+
     def _close(self, waiting: _Waiting, cached: int | None, how: str) -> None:
-        self._waiting.remove(waiting)
+        self._order.remove(waiting)
+        _remove(self._waiting, waiting.tokens, waiting)
         self.counts[how] += 1
         record = self._settler.settle(waiting.request_id, cached)
         if record is not None:
             self._final(record)
 
 
+_Key = TypeVar("_Key")
+_Item = TypeVar("_Item")
+
+
+def _remove(groups: dict[_Key, list[_Item]], key: _Key, item: _Item) -> None:
+    groups[key].remove(item)
+    if not groups[key]:
+        del groups[key]
+
+
 def _fits(waiting: _Waiting, line: _Line) -> bool:
-    """Whether the line may be the exchange's: of its size, and written while it ran or soon after."""
-    if waiting.tokens is not None and waiting.tokens != line.read.tokens:
-        return False
+    """Whether the line may be the exchange's by its time: written while it ran or soon after."""
     return waiting.began - SLACK_SECONDS <= line.at
 
 

@@ -62,11 +62,11 @@ class Meter:
         renewed = self._renewed(reading)
         grown: dict[Counter, float] = {}
         fallen = False
-        for word, values in reading.counters.items():
-            known = self._last.setdefault(word, {})
+        for word, told in reading.counters.items():
+            known, values = self._last.setdefault(word, {}), told
             if known and not known.keys() & values.keys():
                 # Other labels for the same: what counts is what all of them came to.
-                known, values = {"": sum(known.values())}, {"": sum(values.values())}
+                known, values = {"": sum(known.values())}, {"": sum(told.values())}
                 self._last[word].clear()
             growth = 0.0
             for series, value in values.items():
@@ -77,7 +77,7 @@ class Meter:
                     before = 0.0
                 if before is not None or not first:
                     growth += value - (before or 0.0)
-            self._last[word].update(reading.counters[word])
+            self._last[word].update(told)
             grown[word] = growth
             self.totals[word] = self.totals.get(word, 0.0) + growth
         self.raw = {word: sum(values.values()) for word, values in reading.counters.items()}

@@ -61,7 +61,8 @@ class Scraper:
             self._fail(str(error), refused=True)
             return False
         except Exception as error:  # a form that nobody foresaw must not stop the watch
-            logger.exception("the engine's metrics could not be taken")
+            if repr(error) != self.trouble:
+                logger.exception("the engine's metrics could not be taken")
             self._fail(repr(error), refused=False)
             return False
         return True
