@@ -16,6 +16,10 @@ TURNS = 8
 LEAST = 4
 """Changes at one place that a line must have shown among them, and more than half of them. Lines too short for that
 count together: `TURNS` changes, and more than half of what their client continued."""
+COST = 0.02
+"""The share of their prompts that the changes must have cost, where that is known; less is nobody's trouble."""
+LATEST = "last-turn"
+"""The class of what is new by nature: another question behind the same text is no volatile segment."""
 DIGESTS = 4096
 """Different texts of one place that are told apart; more count as so many."""
 
@@ -58,7 +62,7 @@ class VolatileSegment(Detector[Volatile]):
 
     def note(self, exchange: Exchange) -> None:
         verdict, line = exchange.verdict, exchange.line
-        if verdict is None or line is None:
+        if verdict is None or line is None or verdict.kind_of_segment == LATEST:
             return
         changed = verdict.name == "changed" and verdict.path is not None
         if not changed and (verdict.name not in CONTINUATIONS or exchange.turn == 1):
@@ -80,6 +84,8 @@ class VolatileSegment(Detector[Volatile]):
         segment = exchange.segment(path)
         if segment is not None and len(case.digests) < DIGESTS:
             case.digests.add(segment.digest)
+        if case.tokens is not None and case.tokens < COST * case.prompt:
+            return
         if case.open or habit(turns, place) or (case.count >= TURNS and 2 * case.count > case.requests):
             self._tell(place, case, verdict, segment.bytes if segment else None)
 
