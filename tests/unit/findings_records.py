@@ -109,15 +109,22 @@ class House:
     def __init__(self, window: int | None = 200_000) -> None:
         self.board = Board()
         self.detectors = Detectors(self.board, lambda: window)
+        self.ever: set[str] = set()
+        """Ids of all findings that were open at any time."""
 
     def meet(self, records: Iterable[Record]) -> "House":
         for each in records:
             self.detectors.note(each)
+            self.ever.update(finding.id for finding in self.board.open())
         assert not any(self.detectors.failures.values()), self.detectors.failures
         return self
 
     def ids(self) -> list[str]:
         return sorted(finding.id for finding in self.board.open())
+
+    def never(self) -> bool:
+        """No finding was ever open."""
+        return not self.ever
 
     def one(self, name: str) -> Finding:
         """The only open finding of this kind."""

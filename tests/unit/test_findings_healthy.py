@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -55,7 +56,7 @@ class Conversation:
             self.since = 0
         return self.grown(record(name, verdict_lost=lost, **self.members(time, cached)))
 
-    def members(self, time: float, cached: int) -> dict[str, object]:
+    def members(self, time: float, cached: int) -> dict[str, Any]:
         return {
             "time": time, "prompt": self.prompt, "cached": cached, "line": self.line, "turn": self.turn,
             "client": self.client, "entry": self.entry, "session": f"{self.line // 3:016x}",

@@ -73,7 +73,7 @@ class Exchange:
             fault=_text(fault.get("kind")),
             prompt=_count(usage.get("prompt_tokens")),
             cached=_count(usage.get("cached_tokens")),
-            verdict=_verdict(verdict) if isinstance(verdict, Mapping) else None,
+            verdict=_verdict(verdict) if isinstance(verdict, dict) else None,
             shadow={
                 rule: saved
                 for rule, tokens in _object(record.get("shadow")).items()
@@ -113,7 +113,7 @@ class Exchange:
 
 def _segments(value: object) -> Iterator[Segment]:
     for each in value if isinstance(value, list) else ():
-        if isinstance(each, Mapping) and (path := _text(each.get("path"))):
+        if isinstance(each, dict) and (path := _text(each.get("path"))):
             yield Segment(path, _count(each.get("bytes")) or 0, _text(each.get("digest")) or "")
 
 
@@ -133,7 +133,7 @@ def _verdict(value: Mapping[str, object]) -> Verdict | None:
 
 
 def _object(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, Mapping) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _text(value: object) -> str | None:

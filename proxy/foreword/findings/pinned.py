@@ -181,7 +181,10 @@ def shared_plateau(recent: Iterable[Turn], cached: int) -> bool:
     """The same over many short lines, all of whose turns grew."""
     recent = list(recent)
     there = [turn for turn in recent if turn.stopped and turn.cached == cached]
-    return len(there) >= SHORT_LINES and 2 * len(there) >= len(recent) and _costly(there)
+    if len(there) < SHORT_LINES or 2 * len(there) < len(recent):
+        return False
+    prompts = [turn.prompt for turn in there]
+    return max(prompts) >= min(prompts) + GROWTH_TOKENS and _costly(there)
 
 
 def _costly(turns: list[Turn]) -> bool:

@@ -45,13 +45,14 @@ class ReassembledBlock(Detector[Rebuilt]):
         verdict, line = exchange.verdict, exchange.line
         if verdict is None or line is None:
             return
+        if verdict.name in CONTINUATIONS and exchange.turn != 1:
+            for key, case in self._known(exchange.entry, exchange.client):
+                case.hear(exchange)
+                self._well(key, case, exchange)
+            return
         place = self._rebuilt(exchange, verdict, line)
-        self._learn(exchange, line)
+        self._learn(exchange, line)  # only here: what continues has the head that it had
         if place is None:
-            if verdict.name in CONTINUATIONS and exchange.turn != 1:
-                for key, case in self._known(exchange.entry, exchange.client):
-                    case.hear(exchange)
-                    self._well(key, case, exchange)
             return
         path, size = place
         key = (exchange.entry, exchange.client, path)
