@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from typing import Any
 
 from tests.unit.findings_records import House, Record, changed, conversation, record
 
@@ -25,7 +26,7 @@ def claude_code(shadow: bool) -> Iterator[Record]:
             {**segment, "digest": f"{n:012x}"} if segment["path"] == "system[0]" else segment
             for segment in HEAD
         ]
-        common = {"time": time, "prompt": prompt, "cached": cached, "line": line}
+        common: dict[str, Any] = {"time": time, "prompt": prompt, "cached": cached, "line": line}
         members = {
             "prompt_of": head,
             "shadow": {"billing-header": prompt - PINNED} if shadow and not first else {},
