@@ -129,6 +129,34 @@ def test_an_engine_that_reports_nothing_does_not_hide_a_change() -> None:
     assert house.one("volatile-segment").count == 8
 
 
+def test_a_change_counts_though_the_engine_lost_more() -> None:
+    """A cold turn among them: its verdict is the engine's, and the path is told all the same."""
+    turns = [*broken(9, "system[0]", "header")]
+    for turn in turns[::3]:
+        turn["verdict"]["name"] = "engine-lost"
+    volatile = House().meet(turns).one("volatile-segment")
+    assert volatile.count == 9
+    assert volatile.tokens == sum(
+        turn["verdict"]["lost"] for turn in turns if turn["verdict"]["name"] == "changed"
+    )
+
+
+def test_a_header_joined_with_its_text_is_told_from_it() -> None:
+    """One path, two segments: the header, and the long text behind it."""
+    head = [
+        {"path": "messages[0].content", "class": "header", "bytes": 90, "digest": "1" * 12},
+        {"path": "messages[0].content", "class": "system", "bytes": 26_000, "digest": "2" * 12},
+    ]
+    turns = [*broken(9, "messages[0].content", "header", cached=0)]
+    for n, turn in enumerate(turns):
+        turn["prompt"]["head"] = [{**head[0], "digest": f"{n:012x}"}, head[1]]
+    house = House().meet(turns)
+    assert house.ids() == ["pinned", "volatile-segment"]
+    assert house.one("volatile-segment").evidence["bytes"] == 90
+    assert house.one("volatile-segment").evidence["distinct"] == 9
+    assert house.one("pinned").evidence["segment"] is None, "nothing stands before it"
+
+
 @pytest.mark.parametrize("cached", [0, 32])
 def test_a_clock_at_the_very_beginning_is_pinned_too(cached: int) -> None:
     house = House().meet(broken(8, "system[0]", "header", cached=cached))

@@ -13,6 +13,8 @@ class Verdict(NamedTuple):
     shared: int | None = None
     lost: int | None = None
     path: str | None = None
+    """The first segment that is another one than before. An engine that lost more has a verdict of its own, and the
+    path beside it."""
     kind_of_segment: str | None = None
     """The record's ``class``: header, tools, system, late-system, first-user, history, last-turn or image."""
     kind: str | None = None
@@ -23,6 +25,8 @@ class Segment(NamedTuple):
     """One segment of a prompt. ``bytes`` is the length of its rendered text."""
 
     path: str
+    kind: str
+    """Its class. A header and the text that it is joined with are two segments of one path."""
     bytes: int
     digest: str
 
@@ -87,11 +91,14 @@ class Exchange:
         """The segments up to and with the first user message, in the order in which they are rendered."""
         return _segments(self._prompt.get("head"))
 
-    def segment(self, path: str) -> Segment | None:
-        """The segment at ``path``, if the record tells of it."""
+    def changed_segment(self) -> Segment | None:
+        """The segment at which the prompt left its line, if the record tells of it."""
+        verdict = self.verdict
+        if verdict is None or verdict.path is None:
+            return None
         for segments in (self.head(), _segments(self._prompt.get("new"))):
             for segment in segments:
-                if segment.path == path:
+                if (segment.path, segment.kind) == (verdict.path, verdict.kind_of_segment):
                     return segment
         return None
 
@@ -114,7 +121,8 @@ class Exchange:
 def _segments(value: object) -> Iterator[Segment]:
     for each in value if isinstance(value, list) else ():
         if isinstance(each, dict) and (path := _text(each.get("path"))):
-            yield Segment(path, _count(each.get("bytes")) or 0, _text(each.get("digest")) or "")
+            kind, digest = _text(each.get("class")) or "", _text(each.get("digest")) or ""
+            yield Segment(path, kind, _count(each.get("bytes")) or 0, digest)
 
 
 def _verdict(value: Mapping[str, object]) -> Verdict | None:

@@ -133,7 +133,9 @@ class PinnedReuse(Detector[Pinned]):
             return
         if cached == case.pinned():
             case.differs, case.segment, case.kind = verdict.path, verdict.kind_of_segment, verdict.kind
-            case.ends = _before(exchange, verdict.path) or exchange.segment_at(max(0, cached - 1))
+            case.ends = (
+                _before(exchange, verdict) if verdict.path else exchange.segment_at(max(0, cached - 1))
+            )
         self._tell(key, case)
 
     def _tell(self, key: Key, case: Pinned) -> None:
@@ -191,14 +193,14 @@ def _costly(turns: list[Turn]) -> bool:
     return sum(turn.lost or 0 for turn in turns) >= COST * sum(turn.prompt for turn in turns)
 
 
-def _before(exchange: Exchange, path: str | None) -> str | None:
-    """The segment of the head that stands before ``path``."""
+def _before(exchange: Exchange, verdict: Verdict) -> str | None:
+    """The last segment of the head that stands before the change; None where it changes from the beginning."""
     before = None
     for segment in exchange.head():
-        if segment.path == path:
-            return before
+        if (segment.path, segment.kind) == (verdict.path, verdict.kind_of_segment):
+            break
         before = segment.path
-    return None
+    return before
 
 
 def _advice(client: str, case: Pinned) -> str:

@@ -84,7 +84,7 @@ class ReassembledBlock(Detector[Rebuilt]):
             beginning = path.partition("[")[0] + "["
             size = sum(segment.bytes for segment in exchange.head() if segment.path.startswith(beginning))
             return (f"{beginning}*]", size) if size >= LONG_BYTES else None
-        segment = exchange.segment(path)
+        segment = exchange.changed_segment()
         size = segment.bytes if segment is not None else 0
         before = self._lengths.get((line, path))
         was = before[0] if before else 0

@@ -64,7 +64,7 @@ class VolatileSegment(Detector[Volatile]):
         verdict, line = exchange.verdict, exchange.line
         if verdict is None or line is None or verdict.kind_of_segment == LATEST:
             return
-        changed = verdict.name == "changed" and verdict.path is not None
+        changed = verdict.path is not None
         if not changed and (verdict.name not in CONTINUATIONS or exchange.turn == 1):
             return
         place = Place.of(exchange, verdict) if changed else None
@@ -77,11 +77,12 @@ class VolatileSegment(Detector[Volatile]):
         if place is None:
             return
         case = self._case(place, exchange)
-        case.bad(exchange, verdict.lost)
+        # What an engine lost beyond that is not this segment's.
+        case.bad(exchange, verdict.lost if verdict.name == "changed" else None)
         path = verdict.path or ""
         if path in case.paths or len(case.paths) < TURNS:
             case.paths[path] += 1
-        segment = exchange.segment(path)
+        segment = exchange.changed_segment()
         if segment is not None and len(case.digests) < DIGESTS:
             case.digests.add(segment.digest)
         if case.tokens is not None and case.tokens < COST * case.prompt:
@@ -110,7 +111,7 @@ class VolatileSegment(Detector[Volatile]):
     @staticmethod
     def _stood(exchange: Exchange, verdict: Verdict, case: Volatile) -> bool:
         """Whether the place of ``case`` is known to be as it was: a difference hides all that comes behind it."""
-        if verdict.name != "changed":
+        if verdict.path is None:
             return True
         for segment in exchange.head():
             if segment.path == verdict.path:
