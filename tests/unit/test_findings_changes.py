@@ -191,6 +191,39 @@ def test_one_document_with_many_questions_is_none(segment: str) -> None:
     assert House().meet(turns).never()
 
 
+def test_single_questions_of_a_service_are_none() -> None:
+    """A service that asks one question a prompt, with long passages in it: each is a conversation of its own."""
+    turns: list[Record] = []
+    for n in range(2, 60):
+        made = changed("messages[1].content", "first-user", cached=2_048, prompt=5_000 + n * 371 % 1_900, turn=n,
+                       time=float(n), lost=2_900, client="openai-sdk", entry="/v1/chat/completions")  # fmt: skip
+        head = [
+            {"path": "messages[0].content", "class": "system", "bytes": 8_000, "digest": "a" * 12},
+            {
+                "path": "messages[1].content",
+                "class": "first-user",
+                "bytes": 12_000 + n * 371 % 7_600,
+                "digest": f"{n:012x}",
+            },
+        ]
+        made["prompt"] |= {"head": head, "segments": 2}
+        turns.append(made)
+    assert House().meet(turns).never()
+
+
+def test_a_first_message_put_together_anew_behind_a_conversation_is_one() -> None:
+    turns: list[Record] = []
+    for n in range(2, 12):
+        made = changed(
+            "messages[1].content", "first-user", cached=2_048, prompt=20_000 + n * 900, turn=n, time=float(n)
+        )
+        size = 12_000 + n * 371 % 7_600
+        head = [{"path": "messages[1].content", "class": "first-user", "bytes": size, "digest": f"{n:012x}"}]
+        made["prompt"] |= {"head": head, "segments": 1 + 2 * n}
+        turns.append(made)
+    assert House().meet(turns).ids() == ["pinned", "reassembled-block", "volatile-segment"]
+
+
 @pytest.mark.parametrize("growth", [-100, 1])
 def test_prompts_that_hardly_grow_are_no_plateau(growth: int) -> None:
     turns = (

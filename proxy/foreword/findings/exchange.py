@@ -91,6 +91,17 @@ class Exchange:
         """The segments up to and with the first user message, in the order in which they are rendered."""
         return _segments(self._prompt.get("head"))
 
+    def asks_anew(self) -> bool:
+        """Whether what changed is new by nature: the last turn, or a first message that nothing followed yet.
+
+        Another question behind the same beginning is no change of a conversation.
+        """
+        if self.verdict is None:
+            return False
+        if self.verdict.kind_of_segment == "first-user":
+            return (_count(self._prompt.get("segments")) or 0) <= sum(1 for _ in self.head())
+        return self.verdict.kind_of_segment == "last-turn"
+
     def changed_segment(self) -> Segment | None:
         """The segment at which the prompt left its line, if the record tells of it."""
         verdict = self.verdict

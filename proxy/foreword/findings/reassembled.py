@@ -79,6 +79,8 @@ class ReassembledBlock(Detector[Rebuilt]):
         path = verdict.path
         if verdict.name != "changed" or path is None or verdict.kind_of_segment not in CLASSES:
             return None
+        if exchange.asks_anew():
+            return None
         if verdict.kind == "reordered":
             # Which of the passages is first to move says nothing: all of them together are the block.
             beginning = path.partition("[")[0] + "["

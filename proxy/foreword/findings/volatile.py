@@ -18,8 +18,6 @@ LEAST = 4
 count together: `TURNS` changes, and more than half of what their client continued."""
 COST = 0.02
 """The share of their prompts that the changes must have cost, where that is known; less is nobody's trouble."""
-LATEST = "last-turn"
-"""The class of what is new by nature: another question behind the same text is no volatile segment."""
 DIGESTS = 4096
 """Different texts of one place that are told apart; more count as so many."""
 
@@ -62,7 +60,7 @@ class VolatileSegment(Detector[Volatile]):
 
     def note(self, exchange: Exchange) -> None:
         verdict, line = exchange.verdict, exchange.line
-        if verdict is None or line is None or verdict.kind_of_segment == LATEST:
+        if verdict is None or line is None or exchange.asks_anew():
             return
         changed = verdict.path is not None
         if not changed and (verdict.name not in CONTINUATIONS or exchange.turn == 1):
