@@ -50,7 +50,7 @@ class Guard:
     def refusal(self, peer: str | None, headers: Headers) -> Refusal | None:
         """None: the one behind the address ``peer`` may ask."""
         if self._key is not None:
-            return None if self._shows(headers) else _NO_KEY
+            return None if shows(headers, self._key) else _NO_KEY
         if peer is None or not is_loopback(peer):
             return _NOT_HERE
         if any(name in FORWARDING or name.startswith("x-forwarded") for name in headers):
@@ -58,17 +58,18 @@ class Guard:
         hosts = headers.getlist("host")
         return None if len(hosts) == 1 and is_loopback(_without_port(hosts[0])) else _NOT_HERE
 
-    def _shows(self, headers: Headers) -> bool:
-        assert self._key is not None  # noqa: S101 - told to mypy
-        shown = [value.strip() for value in headers.getlist("x-api-key")]
-        for value in headers.getlist("authorization"):
-            scheme, _, key = value.strip().partition(" ")
-            if scheme.lower() == "bearer":
-                shown.append(key.strip())
-        found = False
-        for key in shown:  # no early end: the time tells nothing of which key was nearly right
-            found |= hmac.compare_digest(self._key, key.encode())
-        return found
+
+def shows(headers: Headers, key: bytes) -> bool:
+    """Whether ``key`` is among the keys that the headers show."""
+    shown = [value.strip() for value in headers.getlist("x-api-key")]
+    for value in headers.getlist("authorization"):
+        scheme, _, credential = value.strip().partition(" ")
+        if scheme.lower() == "bearer":
+            shown.append(credential.strip())
+    found = False
+    for each in shown:  # no early end: the time tells nothing of which key was nearly right
+        found |= hmac.compare_digest(key, each.encode())
+    return found
 
 
 _NO_KEY = Refusal(

@@ -4,11 +4,14 @@ import re
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
+from tests.unit.findings_records import Record, changed, record
 
 from foreword import __version__
 from foreword.engines import EngineState
-from foreword.metrics import HELP, Metrics, families, parse_key
+from foreword.findings import IDS, Board, Finding
+from foreword.metrics import CLASSES, HELP, MODELS, SHADOWED, VERDICTS, Metrics, Recorder, families, parse_key
 
 
 @pytest.mark.parametrize(
@@ -72,3 +75,121 @@ def test_every_counter_of_the_core_is_explained(root: Path) -> None:
     counted = {name for source in sources for name in re.findall(r'"([a-z_]+)\|', source)}
     assert "exchanges_total" in counted, "counters are named otherwise now: adapt this test"
     assert counted <= set(HELP)
+
+
+def test_what_is_counted_from_records_is_in_the_document(root: Path) -> None:
+    registry = CollectorRegistry()
+    Recorder(registry)
+    families = {f"{each.name}_total" if each.type == "counter" else each.name for each in registry.collect()}
+    table = (root / "docs/metrics.md").read_text()
+    assert len(families) == 8
+    assert [name for name in families if f"`{name.removeprefix('foreword_')}`" not in table] == []
+
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def counted(*records: Record, board: Board | None = None) -> Samples:
+    metrics = Metrics(dict, EngineState(kind="vllm"), board)
+    for each in records:
+        metrics.recorder.note(each)
+    return samples(metrics.exposition())
+
+
+def sample(found: Samples, family: str, **labels: str) -> float | None:
+    return found.get((f"foreword_{family}", tuple(sorted(labels.items()))))
+
+
+WHO = {"entry": "/v1/messages", "client": "claude-code", "model": "llm-prime"}
+
+
+def test_hit_rate_as_two_counters() -> None:
+    found = counted(
+        record(prompt=1_000, cached=0), record(prompt=3_000, cached=960), record(prompt=700, cached=None)
+    )
+    assert sample(found, "prefix_queried_tokens_total", **WHO) == 4_000
+    assert sample(found, "prefix_cached_tokens_total", **WHO) == 960
+    assert sample(found, "prefix_not_reported_total", **WHO) == 1, "absent is not zero"
+
+
+def test_an_engine_that_reports_nothing_has_no_rate() -> None:
+    found = counted(record(cached=None))
+    assert sample(found, "prefix_queried_tokens_total", **WHO) is None
+    assert sample(found, "cached_length_tokens_count", entry="/v1/messages", client="claude-code") is None
+
+
+def test_lengths() -> None:
+    found = counted(
+        record(cached=17_920), record(cached=0), changed("system[0]", "header", shared=312, cached=256)
+    )
+    who = {"entry": "/v1/messages", "client": "claude-code"}
+    buckets = {
+        float(dict(labels)["le"]): value
+        for (name, labels), value in found.items()
+        if name == "foreword_cached_length_tokens_bucket"
+    }
+    assert (buckets[0], buckets[256], buckets[16_384], buckets[32_768]) == (1, 2, 2, 3)
+    assert sample(found, "cached_length_tokens_sum", **who) == 17_920 + 256
+    assert sample(found, "first_divergence_tokens_count", **who) == 1
+    assert sample(found, "first_divergence_tokens_sum", **who) == 312
+
+
+def test_verdicts_and_what_they_cost() -> None:
+    found = counted(
+        changed("system[0]", "header", lost=17_600),
+        changed("tools[3]", "tools", lost=None),
+        record("engine-lost", verdict_lost=900),
+        record("append-only", verdict_lost=0),
+        record(None),
+    )
+    assert sample(found, "verdicts_total", verdict="changed", **{"class": "header"}) == 1
+    assert sample(found, "verdicts_total", verdict="changed", **{"class": "tools"}) == 1
+    assert sample(found, "verdicts_total", verdict="engine-lost", **{"class": ""}) == 1
+    assert sample(found, "wasted_tokens_total", verdict="changed") == 17_600
+    assert sample(found, "wasted_tokens_total", verdict="engine-lost") == 900
+    assert sample(found, "wasted_tokens_total", verdict="append-only") == 0
+
+
+def test_known_labels_begin_at_zero() -> None:
+    found = counted()
+    for verdict in VERDICTS:
+        assert sample(found, "wasted_tokens_total", verdict=verdict) == 0
+        for name in CLASSES if verdict == "changed" else ("",):
+            assert sample(found, "verdicts_total", verdict=verdict, **{"class": name}) == 0
+    assert [sample(found, "shadow_saved_tokens_total", rule=rule) for rule in SHADOWED] == [0] * len(SHADOWED)
+    assert [sample(found, "open_findings", id=name) for name in IDS] == [0] * len(IDS)
+    assert not any(name.endswith("_created") for name, _ in found)
+
+
+def test_shadows() -> None:
+    shadow = {"billing-header": 17_600, "late-system": 4}
+    found = counted(record(shadow=shadow), record(shadow=shadow), record(None, prompt=None, shadow=shadow))
+    assert sample(found, "shadow_saved_tokens_total", rule="billing-header") == 3 * 17_600
+    assert sample(found, "shadow_saved_tokens_total", rule="late-system") == 12
+
+
+def test_labels_are_bounded() -> None:
+    found = counted(*(record(model=f"model-{n}", prompt=10, cached=5) for n in range(MODELS + 7)))
+    models = {
+        dict(labels)["model"] for name, labels in found if name == "foreword_prefix_queried_tokens_total"
+    }
+    assert len(models) == MODELS + 1
+    assert sample(found, "prefix_queried_tokens_total", **{**WHO, "model": "other"}) == 70
+    odd = counted(record("a-new-verdict"), changed("x", "a-new-class"))
+    assert sample(odd, "verdicts_total", verdict="other", **{"class": ""}) == 1
+    assert sample(odd, "verdicts_total", verdict="changed", **{"class": "other"}) == 1
+
+
+def test_a_preliminary_record_is_not_counted_twice() -> None:
+    found = counted({**record(prompt=100, cached=None), "pending": True}, record(prompt=100, cached=50))
+    assert sample(found, "prefix_queried_tokens_total", **WHO) == 100
+    assert sample(found, "prefix_not_reported_total", **WHO) is None
+
+
+def test_open_findings() -> None:
+    board = Board()
+    for subject in ("one", "two"):
+        board.set(Finding("pinned", subject, "warning", 1.0, 2.0, 3, "Do something."))
+    found = counted(board=board)
+    assert sample(found, "open_findings", id="pinned") == 2
+    assert sample(found, "open_findings", id="volatile-segment") == 0

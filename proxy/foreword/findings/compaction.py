@@ -52,7 +52,7 @@ class EarlyCompaction(Detector[Compactions]):
             longest[:] = [max([prompt, *longest])]
             return
         before = self._peaks.get(line)
-        peak = max(before) if before else verdict.expected or 0
+        peak = max(before) if before else 0
         self._peaks.use(line)[:] = [prompt]
         forced = exchange.session is not None and self._overflowed.get(exchange.session)
         self._overflowed.drop(exchange.session or "")

@@ -13,6 +13,8 @@ class Verdict(NamedTuple):
     shared: int | None = None
     lost: int | None = None
     path: str | None = None
+    """The first segment that is another one than before. An engine that lost more has a verdict of its own, and the
+    path beside it."""
     kind_of_segment: str | None = None
     """The record's ``class``: header, tools, system, late-system, first-user, history, last-turn or image."""
     kind: str | None = None
@@ -23,6 +25,8 @@ class Segment(NamedTuple):
     """One segment of a prompt. ``bytes`` is the length of its rendered text."""
 
     path: str
+    kind: str
+    """Its class. A header and the text that it is joined with are two segments of one path."""
     bytes: int
     digest: str
 
@@ -73,7 +77,7 @@ class Exchange:
             fault=_text(fault.get("kind")),
             prompt=_count(usage.get("prompt_tokens")),
             cached=_count(usage.get("cached_tokens")),
-            verdict=_verdict(verdict) if isinstance(verdict, Mapping) else None,
+            verdict=_verdict(verdict) if isinstance(verdict, dict) else None,
             shadow={
                 rule: saved
                 for rule, tokens in _object(record.get("shadow")).items()
@@ -87,11 +91,25 @@ class Exchange:
         """The segments up to and with the first user message, in the order in which they are rendered."""
         return _segments(self._prompt.get("head"))
 
-    def segment(self, path: str) -> Segment | None:
-        """The segment at ``path``, if the record tells of it."""
+    def asks_anew(self) -> bool:
+        """Whether what changed is new by nature: the last turn, or a first message that nothing followed yet.
+
+        Another question behind the same beginning is no change of a conversation.
+        """
+        if self.verdict is None:
+            return False
+        if self.verdict.kind_of_segment == "first-user":
+            return (_count(self._prompt.get("segments")) or 0) <= sum(1 for _ in self.head())
+        return self.verdict.kind_of_segment == "last-turn"
+
+    def changed_segment(self) -> Segment | None:
+        """The segment at which the prompt left its line, if the record tells of it."""
+        verdict = self.verdict
+        if verdict is None or verdict.path is None:
+            return None
         for segments in (self.head(), _segments(self._prompt.get("new"))):
             for segment in segments:
-                if segment.path == path:
+                if (segment.path, segment.kind) == (verdict.path, verdict.kind_of_segment):
                     return segment
         return None
 
@@ -113,8 +131,9 @@ class Exchange:
 
 def _segments(value: object) -> Iterator[Segment]:
     for each in value if isinstance(value, list) else ():
-        if isinstance(each, Mapping) and (path := _text(each.get("path"))):
-            yield Segment(path, _count(each.get("bytes")) or 0, _text(each.get("digest")) or "")
+        if isinstance(each, dict) and (path := _text(each.get("path"))):
+            kind, digest = _text(each.get("class")) or "", _text(each.get("digest")) or ""
+            yield Segment(path, kind, _count(each.get("bytes")) or 0, digest)
 
 
 def _verdict(value: Mapping[str, object]) -> Verdict | None:
@@ -133,7 +152,7 @@ def _verdict(value: Mapping[str, object]) -> Verdict | None:
 
 
 def _object(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, Mapping) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _text(value: object) -> str | None:

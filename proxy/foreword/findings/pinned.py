@@ -107,6 +107,7 @@ class PinnedReuse(Detector[Pinned]):
         case = self._case(key, exchange)
         # A prompt that did not change and found nothing at all was dropped by the engine, not stopped.
         stopped = verdict.name == "changed" or (verdict.name in STOPPING and cached > 0)
+        stopped = stopped and not exchange.asks_anew()
         turn = Turn(prompt, cached, verdict.lost, stopped)
         case.add(turn)
         if exchange.line is None or not (stopped or verdict.name in REUSED):
@@ -133,7 +134,9 @@ class PinnedReuse(Detector[Pinned]):
             return
         if cached == case.pinned():
             case.differs, case.segment, case.kind = verdict.path, verdict.kind_of_segment, verdict.kind
-            case.ends = _before(exchange, verdict.path) or exchange.segment_at(max(0, cached - 1))
+            case.ends = (
+                _before(exchange, verdict) if verdict.path else exchange.segment_at(max(0, cached - 1))
+            )
         self._tell(key, case)
 
     def _tell(self, key: Key, case: Pinned) -> None:
@@ -181,21 +184,24 @@ def shared_plateau(recent: Iterable[Turn], cached: int) -> bool:
     """The same over many short lines, all of whose turns grew."""
     recent = list(recent)
     there = [turn for turn in recent if turn.stopped and turn.cached == cached]
-    return len(there) >= SHORT_LINES and 2 * len(there) >= len(recent) and _costly(there)
+    if len(there) < SHORT_LINES or 2 * len(there) < len(recent):
+        return False
+    prompts = [turn.prompt for turn in there]
+    return max(prompts) >= min(prompts) + GROWTH_TOKENS and _costly(there)
 
 
 def _costly(turns: list[Turn]) -> bool:
     return sum(turn.lost or 0 for turn in turns) >= COST * sum(turn.prompt for turn in turns)
 
 
-def _before(exchange: Exchange, path: str | None) -> str | None:
-    """The segment of the head that stands before ``path``."""
+def _before(exchange: Exchange, verdict: Verdict) -> str | None:
+    """The last segment of the head that stands before the change; None where it changes from the beginning."""
     before = None
     for segment in exchange.head():
-        if segment.path == path:
-            return before
+        if (segment.path, segment.kind) == (verdict.path, verdict.kind_of_segment):
+            break
         before = segment.path
-    return None
+    return before
 
 
 def _advice(client: str, case: Pinned) -> str:

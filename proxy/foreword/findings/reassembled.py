@@ -45,13 +45,14 @@ class ReassembledBlock(Detector[Rebuilt]):
         verdict, line = exchange.verdict, exchange.line
         if verdict is None or line is None:
             return
+        if verdict.name in CONTINUATIONS and exchange.turn != 1:
+            for key, case in self._known(exchange.entry, exchange.client):
+                case.hear(exchange)
+                self._well(key, case, exchange)
+            return
         place = self._rebuilt(exchange, verdict, line)
-        self._learn(exchange, line)
+        self._learn(exchange, line)  # only here: what continues has the head that it had
         if place is None:
-            if verdict.name in CONTINUATIONS and exchange.turn != 1:
-                for key, case in self._known(exchange.entry, exchange.client):
-                    case.hear(exchange)
-                    self._well(key, case, exchange)
             return
         path, size = place
         key = (exchange.entry, exchange.client, path)
@@ -78,12 +79,14 @@ class ReassembledBlock(Detector[Rebuilt]):
         path = verdict.path
         if verdict.name != "changed" or path is None or verdict.kind_of_segment not in CLASSES:
             return None
+        if exchange.asks_anew():
+            return None
         if verdict.kind == "reordered":
             # Which of the passages is first to move says nothing: all of them together are the block.
             beginning = path.partition("[")[0] + "["
             size = sum(segment.bytes for segment in exchange.head() if segment.path.startswith(beginning))
             return (f"{beginning}*]", size) if size >= LONG_BYTES else None
-        segment = exchange.segment(path)
+        segment = exchange.changed_segment()
         size = segment.bytes if segment is not None else 0
         before = self._lengths.get((line, path))
         was = before[0] if before else 0

@@ -11,8 +11,8 @@ LEAST = 10
 """Exchanges without a figure, one after the other, and ..."""
 CONTINUED = 3
 """... those of them that continued a conversation: some engines leave the figure out where it would be 0."""
-LONG_TOKENS = 512
-"""Prompts that are long enough for a cache to hold something of them."""
+LONG_TOKENS = 256
+"""Prompts that are long enough for a cache to hold something of them: the largest block in common use."""
 
 
 @dataclass(slots=True)

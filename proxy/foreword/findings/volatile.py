@@ -16,6 +16,8 @@ TURNS = 8
 LEAST = 4
 """Changes at one place that a line must have shown among them, and more than half of them. Lines too short for that
 count together: `TURNS` changes, and more than half of what their client continued."""
+COST = 0.02
+"""The share of their prompts that the changes must have cost, where that is known; less is nobody's trouble."""
 DIGESTS = 4096
 """Different texts of one place that are told apart; more count as so many."""
 
@@ -58,9 +60,9 @@ class VolatileSegment(Detector[Volatile]):
 
     def note(self, exchange: Exchange) -> None:
         verdict, line = exchange.verdict, exchange.line
-        if verdict is None or line is None:
+        if verdict is None or line is None or exchange.asks_anew():
             return
-        changed = verdict.name == "changed" and verdict.path is not None
+        changed = verdict.path is not None
         if not changed and (verdict.name not in CONTINUATIONS or exchange.turn == 1):
             return
         place = Place.of(exchange, verdict) if changed else None
@@ -73,13 +75,16 @@ class VolatileSegment(Detector[Volatile]):
         if place is None:
             return
         case = self._case(place, exchange)
-        case.bad(exchange, verdict.lost)
+        # What an engine lost beyond that is not this segment's.
+        case.bad(exchange, verdict.lost if verdict.name == "changed" else None)
         path = verdict.path or ""
         if path in case.paths or len(case.paths) < TURNS:
             case.paths[path] += 1
-        segment = exchange.segment(path)
+        segment = exchange.changed_segment()
         if segment is not None and len(case.digests) < DIGESTS:
             case.digests.add(segment.digest)
+        if case.tokens is not None and case.tokens < COST * case.prompt:
+            return
         if case.open or habit(turns, place) or (case.count >= TURNS and 2 * case.count > case.requests):
             self._tell(place, case, verdict, segment.bytes if segment else None)
 
@@ -104,7 +109,7 @@ class VolatileSegment(Detector[Volatile]):
     @staticmethod
     def _stood(exchange: Exchange, verdict: Verdict, case: Volatile) -> bool:
         """Whether the place of ``case`` is known to be as it was: a difference hides all that comes behind it."""
-        if verdict.name != "changed":
+        if verdict.path is None:
             return True
         for segment in exchange.head():
             if segment.path == verdict.path:
