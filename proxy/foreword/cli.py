@@ -15,7 +15,7 @@ USAGE_ERROR = 2
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command. Returns the exit status: 0 good, 1 a finding or failure, 2 wrong usage."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # These two have parsers of their own, in modules that only they need.
+    # These have parsers of their own, in modules that only they need.
     match arguments[:1]:
         case ["engine"]:
             from foreword.standin import main as standin
@@ -25,6 +25,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             from foreword.demo import main as demo
 
             return demo(arguments[1:])
+        case ["doctor"]:
+            from foreword.doctor.command import doctor
+
+            return doctor(arguments[1:])
+        case ["explain"]:
+            from foreword.doctor.command import explain
+
+            return explain(arguments[1:])
     options = _parser().parse_args(arguments)
     if options.command == "settings":
         sys.stdout.write(options.form())
@@ -59,6 +67,10 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser(
         "demo", help="show the main job on this machine: no GPU, no configuration", add_help=False
     )
+    commands.add_parser(
+        "doctor", help="say from a ledger who lost the prefix cache, where, and what to do", add_help=False
+    )
+    commands.add_parser("explain", help="tell one exchange in a paragraph", add_help=False)
     check = commands.add_parser(
         "check",
         help="ask the configured engine what it can do",

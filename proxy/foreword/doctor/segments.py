@@ -71,7 +71,8 @@ def stability(loaded: Loaded) -> list[Segment]:
     loaded.db.execute(
         f"""
         CREATE TABLE paths AS
-        SELECT entry, client, path, any_value(class) AS class, min(place) AS position, sum(n)::BIGINT AS requests,
+        SELECT entry, client, path, any_value(class) AS class,
+               (sum(place * n) / sum(n))::BIGINT AS position, sum(n)::BIGINT AS requests,
                count(DISTINCT digest) AS distinct_digests, (sum(bytes * n) / sum(n))::BIGINT AS bytes,
                min(bytes) AS shortest, max(bytes) AS longest
         FROM (SELECT entry, client, id, count(*) AS n, min(place) AS place
