@@ -64,7 +64,7 @@ def load(location: str, window: Window, progress: Progress) -> Iterator[Loaded]:
             if clickhouse.is_url(location):
                 _from_clickhouse(loaded, window, Path(scratch), progress)
             else:
-                _from_files(loaded, window, progress)
+                _from_files(loaded, window, Path(scratch), progress)
             _settle(loaded)
             yield loaded
         finally:
@@ -82,7 +82,7 @@ def files_of(location: str) -> list[Path]:
     return ledger or sorted(each for each in path.iterdir() if each.suffix in (".json", ".csv", ".log"))
 
 
-def _from_files(loaded: Loaded, window: Window, progress: Progress) -> None:
+def _from_files(loaded: Loaded, window: Window, scratch: Path, progress: Progress) -> None:
     files = [path for path in files_of(loaded.name) if path.stat().st_size]
     if not files:
         raise DoctorError(
@@ -91,7 +91,8 @@ def _from_files(loaded: Loaded, window: Window, progress: Progress) -> None:
     known = foreign.detect(files)
     if known is not None:
         loaded.format = known.name
-        loaded.notes += foreign.load(loaded.db, files, known, window)
+        loaded.notes += foreign.convert(files, known, scratch / "rows.jsonl")
+        _from_flat(loaded, scratch / "rows.jsonl", window)
         return
     total = sum(path.stat().st_size for path in files)
     done = lines = unreadable = newer = 0
@@ -152,12 +153,18 @@ def _from_clickhouse(loaded: Loaded, window: Window, scratch: Path, progress: Pr
     rows = scratch / "rows.jsonl"
     clickhouse.fetch(table, [column.name for column in COLUMNS], window, rows, progress)
     if rows.stat().st_size:
-        _take(
-            loaded,
-            f"SELECT {names()} FROM read_json({_quoted(str(rows))}, {_READ}, columns = {{{flat_columns()}}})",
-            window,
-        )
-        rows.unlink()
+        _from_flat(loaded, rows, window)
+
+
+def _from_flat(loaded: Loaded, rows: Path, window: Window) -> None:
+    """Takes in a file of flat records, and removes it."""
+    columns = flat_columns()
+    _take(
+        loaded,
+        f"SELECT {names()} FROM read_json({_quoted(str(rows))}, {_READ}, columns = {{{columns}}})",
+        window,
+    )
+    rows.unlink()
 
 
 def _take(loaded: Loaded, select: str, window: Window) -> tuple[int, int, int]:
