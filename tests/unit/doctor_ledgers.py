@@ -184,7 +184,11 @@ def paper_day(*, repaired: bool = False, day: float = MONDAY) -> list[Record]:
         values: Record = {"prompt": prompt, "cached": lengths[n], "head": head}
         if repaired:
             values |= {"cached": whole_blocks(held) if n else 0, "verdict": "append-only" if n else "first"}
-            values |= {"expected": held, "lost": 0, "head": [each for each in head if each["class"] != "header"]}
+            values |= {
+                "expected": held,
+                "lost": 0,
+                "head": [each for each in head if each["class"] != "header"],
+            }
             values |= {"rules": ["billing-header"]}
         else:
             lost = max(0, held - lengths[n])
@@ -218,10 +222,23 @@ def healthy(conversations: int = 12, turns: int = 30, seed: int = 5) -> list[Rec
             records.append(made)
             if turn % 10 == 4:
                 number, at = number + 1, at + 1
-                title = [segment("system[0]", "system", 400, "title"), segment("messages[0].content[0]", "first-user", 90, f"{line} {turn}")]
+                title = [
+                    segment("system[0]", "system", 400, "title"),
+                    segment("messages[0].content[0]", "first-user", 90, f"{line} {turn}"),
+                ]
                 records.append(
-                    record(number, at, prompt=220, cached=64, verdict="first", lost=0, head=title,
-                           session=made["session"], line=10 * line + 1 + turn, turn=1)
+                    record(
+                        number,
+                        at,
+                        prompt=220,
+                        cached=64,
+                        verdict="first",
+                        lost=0,
+                        head=title,
+                        session=made["session"],
+                        line=10 * line + 1 + turn,
+                        turn=1,
+                    )
                 )
         number, at = number + 1, at + 5
         after = talk.next(number, at, 0, prompt=24_000, cached=22_016, verdict="compacted", lost=0)

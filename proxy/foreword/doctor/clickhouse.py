@@ -70,11 +70,14 @@ def fetch(
 ) -> None:
     """Writes the columns of all exchanges of a window to ``target``, one JSON object a line. Raises DoctorError."""
     shown = ", ".join(
-        "toUnixTimestamp64Milli(e.time) / 1000 AS time" if name == "time" else f"e.`{name}`" for name in columns
+        "toUnixTimestamp64Milli(e.time) / 1000 AS time" if name == "time" else f"e.`{name}`"
+        for name in columns
     )
     # Qualified: an alias would hide the column of the same name.
     condition = window.sql("(toUnixTimestamp64Milli(e.time) / 1000)").replace("TRUE", "1")
-    query = f"SELECT {shown} FROM `{table.database}`.`{table.table}` AS e WHERE {condition} FORMAT JSONEachRow"
+    query = (
+        f"SELECT {shown} FROM `{table.database}`.`{table.table}` AS e WHERE {condition} FORMAT JSONEachRow"
+    )
     size = 0
     with _ask(table, query, {}) as answer, target.open("wb") as file:
         while chunk := answer.read(_CHUNK):
@@ -120,7 +123,7 @@ def _ask(table: Table, query: str, parameters: dict[str, str]) -> Iterator[http.
             raise DoctorError(f"{table.shown} answers {answer.status}: {told[0] if told else answer.reason}")
         yield answer
     except (OSError, http.client.HTTPException) as error:
-        raise DoctorError(f"{table.shown} cannot be read: {error or type(error).__name__}") from error
+        raise DoctorError(f"{table.shown} cannot be read: {str(error) or type(error).__name__}") from error
     finally:
         connection.close()
 

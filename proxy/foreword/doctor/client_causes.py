@@ -1,4 +1,4 @@
-"""Findings whose cause is in how a client uses its window: compaction long before it is full, overflow again and again."""
+"""Findings whose cause is in how a client uses its window: early compaction, overflow again and again."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -23,8 +23,8 @@ _OVERFLOWS: Final = 3
 def early_compactions(loaded: Loaded, costs: Costs) -> Iterator[Finding]:
     """Clients that compact far below the window.
 
-    The window is at least the longest prompt that the engine took from anybody. Where clients were told more context than
-    the prompt had, that is the cause, however near the window they seemed.
+    The window is at least the longest prompt that the engine took from anybody. Where clients were told more context
+    than the prompt had, that is the cause, however near the window they seemed.
     """
     rows = loaded.rows(
         f"""
@@ -93,6 +93,10 @@ def overflow_loops(loaded: Loaded) -> Iterator[Finding]:
             first_seen=real(row["first"]),
             last_seen=real(row["last"]),
             count=whole(row["n"]),
-            evidence={"entry": text(row["entry"]), "client": text(row["client"]), "session": text(row["session"])},
+            evidence={
+                "entry": text(row["entry"]),
+                "client": text(row["client"]),
+                "session": text(row["session"]),
+            },
             advice=advice.overflow_loop(),
         )

@@ -21,7 +21,9 @@ def doctor(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     given = [options.compare is not None, options.diff is not None]
     if all(given) or (options.ledger is None and not any(given)):
-        parser.error("name a ledger: a directory, a file or a ClickHouse URL (or --compare A B, or --diff A B)")
+        parser.error(
+            "name a ledger: a directory, a file or a ClickHouse URL (or --compare A B, or --diff A B)"
+        )
     try:
         if options.diff is not None:
             from foreword.doctor.diff import run as diff
@@ -58,7 +60,7 @@ def _examine(options: argparse.Namespace) -> int:
         if options.compare is not None:
             from foreword.doctor.compare import run as compare
 
-            return compare(options.ledger, options.compare, now, options.json, _show, progress)
+            return compare(options.ledger, options.compare, now, progress, machine=options.json, show=_show)
         from foreword.doctor.diagnosis import examine
         from foreword.doctor.source import load
 
@@ -100,8 +102,9 @@ def _refuse(text: str) -> int:
 def _doctor_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="foreword doctor",
-        description="Says who lost the prefix cache and where: hit rates split by entry, the lengths at which reuse stands"
-        " still, what lies there, and what to do. Exit status 0: good; 1: a finding that costs something; 2: wrong usage.",
+        description="Says who lost the prefix cache and where: hit rates split by entry, the lengths at which reuse"
+        " stands still, what lies there, and what to do. Exit status 0: good; 1: a finding that costs something;"
+        " 2: wrong usage.",
     )
     parser.add_argument(
         "ledger",
@@ -118,7 +121,9 @@ def _doctor_parser() -> argparse.ArgumentParser:
         metavar=("A", "B"),
         help="before and after: two ledgers, or two times FROM..TO of the ledger",
     )
-    parser.add_argument("--diff", nargs=2, metavar=("FILE_A", "FILE_B"), help="two captured requests, segment by segment")
+    parser.add_argument(
+        "--diff", nargs=2, metavar=("FILE_A", "FILE_B"), help="two captured requests, segment by segment"
+    )
     parser.add_argument("--html", metavar="FILE", help="also write the report as one page with plots")
     parser.add_argument("--json", action="store_true", help="for machines")
     return parser
@@ -133,7 +138,10 @@ def _explain_parser() -> argparse.ArgumentParser:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--ledger", metavar="DIR|FILE|URL", help="the ledger that holds it")
     where.add_argument(
-        "--url", metavar="URL", default="http://127.0.0.1:8400", help="a running sidecar (default: %(default)s)"
+        "--url",
+        metavar="URL",
+        default="http://127.0.0.1:8400",
+        help="a running sidecar (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="for machines")
     return parser

@@ -1,20 +1,21 @@
 """Before and after: did the hit rate change, and is that a change of the system rather than of its use?
 
-A comparison holds only if use stayed the same: the same clients sent the same segments (but for headers, which rules take
-out) at similar lengths. Otherwise it is said what differs.
+A comparison holds only if use stayed the same: the same clients sent the same segments (but for headers, which rules
+take out) at similar lengths. Otherwise it is said what differs.
 """
 
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
 from foreword.doctor import clickhouse
 from foreword.doctor.diagnosis import Diagnosis, examine
 from foreword.doctor.errors import DoctorError
+from foreword.doctor.lengths import Plateau
 from foreword.doctor.source import Loaded, Progress, load
 from foreword.doctor.style import Style
 from foreword.doctor.terminal import moment, percent, tokens
@@ -50,6 +51,8 @@ class Side:
     name: str
     found: Diagnosis
     use: Use
+    at_pins: list[tuple[int, int]]
+    """The lengths at which reuse was pinned before, and how many requests of this side are at each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +68,21 @@ def run(
     ledger: str | None,
     sides: list[str],
     now: float,
+    progress: Progress,
+    *,
     machine: bool,
     show: Callable[[str], None],
-    progress: Progress,
 ) -> int:
     """Compares. Returns 0 if the comparison holds and the hit rate did not fall, else 1. Raises DoctorError."""
-    before, after = (_side(ledger, each, now, progress) for each in sides)
+    before = _side(ledger, sides[0], now, progress)
+    after = _side(ledger, sides[1], now, progress, before)
     checks = [*_checks(before.use, after.use)]
     holds = all(check.good for check in checks)
     old, new = (side.found.rates.total["hit_rate"] for side in (before, after))
     if machine:
         answer = {
-            "before": _figures(before, before),
-            "after": _figures(after, before),
+            "before": _figures(before),
+            "after": _figures(after),
             "change": None if old is None or new is None else round(real(new) - real(old), 4),
             "holds": holds,
             "checks": [{"name": each.name, "good": each.good, "text": each.text} for each in checks],
@@ -88,20 +93,26 @@ def run(
     return 0 if holds and (old is None or new is None or real(new) >= real(old)) else 1
 
 
-def _side(ledger: str | None, text: str, now: float, progress: Progress) -> Side:
+def _side(ledger: str | None, text: str, now: float, progress: Progress, before: Side | None = None) -> Side:
     location, window = text, Window()
     if not clickhouse.is_url(text) and not Path(text).exists():
         window_of = parse_range(text, now)
         if window_of is None:
             raise DoctorError(f"{text} is neither a ledger nor a time FROM..TO")
         if ledger is None:
-            raise DoctorError(f"{text} is a time: name the ledger too (foreword doctor LEDGER --compare {text} ..)")
+            raise DoctorError(
+                f"{text} is a time: name the ledger too (foreword doctor LEDGER --compare {text} ..)"
+            )
         location, window = ledger, window_of
     with load(location, window, progress) as loaded:
         found = examine(loaded, progress)
         if not found.rates.total["requests"]:
             raise DoctorError(f"{text}: no answered request")
-        return Side(text, found, _use(loaded))
+        pins = (before.found if before else found).plateaus
+        at_pins = [
+            (plateau.tokens, _requests_at(loaded, plateau)) for plateau, _ in pins if not plateau.by_engine
+        ]
+        return Side(text, found, _use(loaded), at_pins)
 
 
 def _use(loaded: Loaded) -> Use:
@@ -133,7 +144,9 @@ def _checks(before: Use, after: Use) -> Iterator[Check]:
     if old == new:
         yield Check("clients", good=True, text=f"the same: {', '.join(' '.join(who) for who in sorted(old))}")
     else:
-        told = "; ".join(text for text in (gone and f"only before: {gone}", come and f"only after: {come}") if text)
+        told = "; ".join(
+            text for text in (gone and f"only before: {gone}", come and f"only after: {come}") if text
+        )
         yield Check("clients", good=False, text=f"not the same ({told})")
     for who in sorted(old & new):
         yield _segments(who, before.usual.get(who, frozenset()), after.usual.get(who, frozenset()))
@@ -148,12 +161,16 @@ def _main(use: Use) -> set[Who]:
 def _segments(who: Who, old: frozenset[str], new: frozenset[str]) -> Check:
     name = f"segments of {' '.join(who)}"
     if not old or not new:
-        return Check(name, good=False, text="cannot be compared: one side has no tools or system that stay the same")
+        return Check(
+            name, good=False, text="cannot be compared: one side has no tools or system that stay the same"
+        )
     both, either = len(old & new), len(old | new)
     if not both:
         text = "none is on both sides: other prompts, or digests made with another key (FOREWORD_DIGEST_KEY)"
         return Check(name, good=False, text=text)
-    return Check(name, good=both >= _SAME * either, text=f"{both} of {either} tools and system segments are the same")
+    return Check(
+        name, good=both >= _SAME * either, text=f"{both} of {either} tools and system segments are the same"
+    )
 
 
 def _lengths(who: Who, old: int, new: int) -> Check:
@@ -162,28 +179,21 @@ def _lengths(who: Who, old: int, new: int) -> Check:
     return Check(f"lengths of {' '.join(who)}", good=good, text=text)
 
 
-def _at_pins(side: Side, pins: Side) -> list[tuple[int, int]]:
-    """The lengths at which reuse was pinned before, and how many requests of a side are at each."""
-    found = []
-    for plateau, _ in pins.found.plateaus:
-        if plateau.by_engine:
-            continue
-        count = 0
-        for group in side.found.lengths:
-            if (group["entry"], group["client"]) == (plateau.entry, plateau.client):
-                exact: Any = group["exact"]
-                count += sum(whole(each["requests"]) for each in exact if each["tokens"] == plateau.tokens)
-        found.append((plateau.tokens, count))
-    return found
+def _requests_at(loaded: Loaded, plateau: Plateau) -> int:
+    row = loaded.db.execute(
+        "SELECT count(*) FROM turns WHERE entry = ? AND client = ? AND cached_tokens = ?",
+        [plateau.entry, plateau.client, plateau.tokens],
+    ).fetchone()
+    return whole(row[0]) if row else 0
 
 
-def _figures(side: Side, pins: Side) -> dict[str, object]:
+def _figures(side: Side) -> dict[str, object]:
     total = side.found.rates.total
     return {
         "name": side.name,
         **total,
         "by_entry": side.found.rates.by_entry,
-        "at_pinned": [{"tokens": length, "requests": count} for length, count in _at_pins(side, pins)],
+        "at_pinned": [{"tokens": length, "requests": count} for length, count in side.at_pins],
         "lengths": side.found.lengths,
         "findings": [finding.id for finding in side.found.findings],
     }
@@ -199,22 +209,30 @@ def _lines(before: Side, after: Side, checks: list[Check]) -> Iterator[str]:
         ("prompt tokens", [tokens(total["prompt_tokens"]) for total in totals]),
         ("hit rate", [percent(total["hit_rate"]) for total in totals]),
     ]
-    for who in sorted(_main(before.use) | _main(after.use)):
-        rows.append((f"  {' '.join(who)}", [percent(_rate(side, who)) for side in (before, after)]))
-    for (length, old), (_, new) in zip(_at_pins(before, before), _at_pins(after, before), strict=True):
-        rows.append((f"requests at exactly {length:,} tokens", [f"{old:,}", f"{new:,}"]))
+    rows += [
+        (f"  {' '.join(who)}", [percent(_rate(side, who)) for side in (before, after)])
+        for who in sorted(_main(before.use) | _main(after.use))
+    ]
+    rows += [
+        (f"requests at exactly {length:,} tokens", [f"{old:,}", f"{new:,}"])
+        for (length, old), (_, new) in zip(before.at_pins, after.at_pins, strict=True)
+    ]
     rows.append(("findings", [str(len(side.found.findings)) for side in (before, after)]))
     for name, (old_text, new_text) in rows:
         yield f"{name:48} {old_text:>18} {new_text:>18}"
     yield ""
     for check in checks:
-        yield style.paint("same    ", "green") + f" {check.name}: {check.text}" if check.good else (
-            style.paint("DIFFERS ", "red") + f" {check.name}: {check.text}"
+        yield (
+            style.paint("same    ", "green") + f" {check.name}: {check.text}"
+            if check.good
+            else (style.paint("DIFFERS ", "red") + f" {check.name}: {check.text}")
         )
     if all(check.good for check in checks):
         yield style.paint("Use did not change: the comparison holds.", "bold")
     else:
-        yield style.paint("The comparison does not hold: use changed, or cannot be shown to be the same.", "red", "bold")
+        yield style.paint(
+            "The comparison does not hold: use changed, or cannot be shown to be the same.", "red", "bold"
+        )
 
 
 def _rate(side: Side, who: Who) -> float | None:

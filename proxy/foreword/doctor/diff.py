@@ -91,9 +91,7 @@ def pieces(body: dict[str, Any]) -> list[Piece]:
 
     What no template prints is left out: `cache_control` on a block, and a list of one text is that text.
     """
-    found = [
-        Piece(f"tools[{n}]", "tools", _bytes(tool)) for n, tool in enumerate(_list(body.get("tools")))
-    ]
+    found = [Piece(f"tools[{n}]", "tools", _bytes(tool)) for n, tool in enumerate(_list(body.get("tools")))]
     for name in ("system", "instructions"):
         value = body.get(name)
         found += [
@@ -115,7 +113,9 @@ def pieces(body: dict[str, Any]) -> list[Piece]:
             continue
         kind = _class(message, n, len(listed), talk=talk, first=not talk)
         found += [
-            Piece(at, "header" if kind == "system" and text.lstrip().startswith(HEADER.encode()) else kind, text)
+            Piece(
+                at, "header" if kind == "system" and text.lstrip().startswith(HEADER.encode()) else kind, text
+            )
             for at, text in _message(path, message)
         ]
         talk = talk or message.get("role") not in _LATE_ROLES
@@ -162,7 +162,9 @@ def compare(a: list[Piece], b: list[Piece]) -> list[Step]:
     )
     for tag, a_from, a_to, b_from, b_to in matcher.get_opcodes():
         if tag == "equal":
-            steps += [_step("same", old, new) for old, new in zip(a[a_from:a_to], b[b_from:b_to], strict=True)]
+            steps += [
+                _step("same", old, new) for old, new in zip(a[a_from:a_to], b[b_from:b_to], strict=True)
+            ]
             continue
         pairs = min(a_to - a_from, b_to - b_from)
         steps += [_step("edited", a[a_from + n], b[b_from + n]) for n in range(pairs)]

@@ -90,7 +90,9 @@ def from_sidecar(request_id: str, url: str) -> dict[str, Any] | None:
     return None
 
 
-def _from_turn(told: dict[str, Any], entry: dict[str, Any], line: dict[str, Any], turn: int) -> dict[str, Any]:
+def _from_turn(
+    told: dict[str, Any], entry: dict[str, Any], line: dict[str, Any], turn: int
+) -> dict[str, Any]:
     names = ("expected", "shared", "lost", "path", "class", "kind")
     return {
         "request_id": told["request_id"],

@@ -52,7 +52,10 @@ class Format:
 FORMATS: Final = (
     Format(
         "langfuse",
-        (("usageDetails", "usage_details", "usage", "inputUsage"), ("traceId", "trace_id", "startTime", "start_time")),
+        (
+            ("usageDetails", "usage_details", "usage", "inputUsage"),
+            ("traceId", "trace_id", "startTime", "start_time"),
+        ),
         ("startTime", "start_time", "timestamp"),
         ("model", "providedModelName", "provided_model_name"),
         ("name",),
@@ -109,12 +112,15 @@ def convert(files: list[Path], kind: Format, target: Path) -> list[str]:
                 out.write(orjson.dumps(record) + b"\n")
     if not taken:
         raise DoctorError(f"{files[0].name}: rows of {kind.name}, but none with a time and prompt tokens")
-    notes = [
+    text = (
         f"a log of {kind.name}: it knows no conversations and no segments, so only rates, reused lengths and plateaus"
         " are told; a plateau of first turns looks like a pinned one"
-    ]
+    )
+    notes = [text]
     if left:
-        notes.append(f"{left:,} rows without a time or prompt tokens, or answered from the gateway's own cache, left out")
+        notes.append(
+            f"{left:,} rows without a time or prompt tokens, or answered from the gateway's own cache, left out"
+        )
     return notes
 
 
@@ -149,7 +155,9 @@ def _tokens(row: Fields, kind: Format) -> tuple[int | None, int | None]:
         cached, created = _count(_first(usage, _CACHED)), _count(_first(usage, _CREATED))
         if cached is not None:
             break
-    held = next((each for place in kind.usage if isinstance(each := _at(row, place), Mapping) and _asks(each)), row)
+    held = next(
+        (each for place in kind.usage if isinstance(each := _at(row, place), Mapping) and _asks(each)), row
+    )
     # A log's own column of prompt tokens before what a provider wrote into its details.
     asked = _count(_first(row, ("prompt_tokens",)))
     if asked is None:

@@ -56,7 +56,9 @@ class Plateau:
     @property
     def by_engine(self) -> bool:
         """Whether the engine made it, not the prompts: they had only grown, or were the same far beyond it."""
-        return self.gone > self.changed or (self.shared is not None and self.tokens < _FAR_BELOW * self.shared)
+        return self.gone > self.changed or (
+            self.shared is not None and self.tokens < _FAR_BELOW * self.shared
+        )
 
 
 def histogram(loaded: Loaded) -> list[dict[str, object]]:

@@ -19,10 +19,12 @@ h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2.2rem; } h3 { fon
 table { border-collapse: collapse; width: 100%; } td, th { text-align: left; padding: .25rem .6rem .25rem 0;
   border-bottom: 1px solid var(--line); } td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
 .dim { color: var(--dim); } .critical, .bad { color: var(--red); } .warning, .middling { color: var(--amber); }
-.good { color: var(--green); } .finding { border-left: 4px solid currentColor; padding: .1rem 0 .1rem .9rem; margin: .9rem 0; }
+.good { color: var(--green); }
+.finding { border-left: 4px solid currentColor; padding: .1rem 0 .1rem .9rem; margin: .9rem 0; }
 .finding p { color: var(--ink); margin: .2rem 0; } .wide { overflow-x: auto; }
 svg text { fill: var(--ink); font: 12px system-ui, sans-serif; } svg .faint { fill: var(--dim); }
-svg rect { fill: var(--bar); } svg rect.pin { fill: var(--red); } svg path { stroke: var(--bar); fill: none; stroke-width: 2; }
+svg rect { fill: var(--bar); } svg rect.pin { fill: var(--red); }
+svg path { stroke: var(--bar); fill: none; stroke-width: 2; }
 svg line { stroke: var(--line); } svg circle { fill: var(--bar); }
 """
 
@@ -92,11 +94,14 @@ def _days(found: Diagnosis) -> Iterator[str]:
         return
     height, left = 160, 40
     step = (_WIDTH - left - 20) / (len(days) - 1)
-    points = [(left + n * step, 10 + (1 - real(row["hit_rate"])) * (height - 40)) for n, row in enumerate(days)]
+    points = [
+        (left + n * step, 10 + (1 - real(row["hit_rate"])) * (height - 40)) for n, row in enumerate(days)
+    ]
     yield f'<h2>Hit rate by day</h2><div class="wide"><svg width="{_WIDTH}" height="{height}" role="img">'
     for share in (0.0, 0.5, 1.0):
         y = 10 + (1 - share) * (height - 40)
-        yield f'<line x1="{left}" x2="{_WIDTH}" y1="{y}" y2="{y}"/><text class="faint" x="0" y="{y + 4}">{share:.0%}</text>'
+        yield f'<line x1="{left}" x2="{_WIDTH}" y1="{y}" y2="{y}"/>'
+        yield f'<text class="faint" x="0" y="{y + 4}">{share:.0%}</text>'
     path = " L".join(f"{x:.1f} {y:.1f}" for x, y in points)
     yield f'<path d="M{path}"/>'
     every = max(1, len(days) // 8)
@@ -129,8 +134,9 @@ def _lengths(found: Diagnosis) -> Iterator[str]:
             pinned = any(start <= plateau.tokens < end and not plateau.by_engine for plateau, _ in pins)
             width = max(1.0, (_WIDTH - 330) * count / most)
             y = 22 * n + 3
+            span = "0" if start == 0 else f"{start:,} .. {end - 1:,}"
             yield (
-                f'<text x="150" y="{y + 13}" text-anchor="end">{"0" if start == 0 else f"{start:,} .. {end - 1:,}"}</text>'
+                f'<text x="150" y="{y + 13}" text-anchor="end">{span}</text>'
                 f'<rect {"class=pin " if pinned else ""}x="160" y="{y}" width="{width:.1f}" height="17"/>'
                 f'<text class="faint" x="{166 + width:.1f}" y="{y + 13}">{count:,} (mean prompt'
                 f" {tokens(each['mean_prompt'])})</text>"
@@ -168,7 +174,9 @@ def _segments(found: Diagnosis) -> Iterator[str]:
         ]
         for each in found.segments
     )
-    yield from _table(["entry, client", "path", "class", "bytes", "requests", "distinct", "change by turn"], rows)
+    yield from _table(
+        ["entry, client", "path", "class", "bytes", "requests", "distinct", "change by turn"], rows
+    )
 
 
 def _verdicts(found: Diagnosis) -> Iterator[str]:
@@ -176,13 +184,19 @@ def _verdicts(found: Diagnosis) -> Iterator[str]:
         yield "<h2>Verdicts</h2>"
         yield from _table(
             ["", "requests", "share", "tokens lost"],
-            ([row["name"], whole(row["requests"]), percent(row["share"]), tokens(row["tokens_lost"])] for row in found.verdicts),
+            (
+                [row["name"], whole(row["requests"]), percent(row["share"]), tokens(row["tokens_lost"])]
+                for row in found.verdicts
+            ),
         )
     if found.shadow:
         yield "<h2>What rules that are off would have saved</h2>"
         yield from _table(
             ["rule", "requests", "tokens", "hit rate that might have been"],
-            ([row["rule"], whole(row["requests"]), tokens(row["tokens"]), percent(row["hit_rate"])] for row in found.shadow),
+            (
+                [row["rule"], whole(row["requests"]), tokens(row["tokens"]), percent(row["hit_rate"])]
+                for row in found.shadow
+            ),
         )
 
 

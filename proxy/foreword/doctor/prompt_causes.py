@@ -91,7 +91,8 @@ def reassembled_blocks(loaded: Loaded, segments: list[Segment], costs: Costs) ->
         f"""
         WITH later AS (SELECT entry, client, count(*) FILTER (later) AS turns FROM turns GROUP BY ALL)
         SELECT entry, client, class, mode(path) AS path, mode(kind) AS kind, count(*) AS n,
-               sum({AVOIDABLE})::BIGINT AS tokens, min(time) AS first, max(time) AS last, any_value(later.turns) AS turns
+               sum({AVOIDABLE})::BIGINT AS tokens, min(time) AS first, max(time) AS last,
+               any_value(later.turns) AS turns
         FROM turns JOIN later USING (entry, client)
         WHERE verdict = 'changed' AND class IN ('system', 'first-user')
         GROUP BY entry, client, class HAVING n >= {_REBUILDS} AND n >= {_REBUILD_SHARE} * any_value(later.turns)
@@ -132,8 +133,8 @@ def reassembled_blocks(loaded: Loaded, segments: list[Segment], costs: Costs) ->
 def _is_block(segment: Segment) -> bool:
     """Whether a change of this segment means that it was put together anew, rather than that a detail of it differs.
 
-    A clock in a long system prompt keeps its length, assembled passages do not. The first user message has no clock that
-    large: whoever changes a long one puts it together.
+    A clock in a long system prompt keeps its length, assembled passages do not. The first user message has no clock
+    that large: whoever changes a long one puts it together.
     """
     if segment.bytes < _LONG_BYTES:
         return False
@@ -156,6 +157,7 @@ def _costs_of(loaded: Loaded, entry: str, client: str, paths: list[str]) -> dict
 def _behind(loaded: Loaded, entry: str, client: str) -> int:
     """Without verdicts: what later turns read again although an earlier prompt of their session held it."""
     row = loaded.db.execute(
-        f"SELECT sum({AVOIDABLE})::BIGINT FROM turns WHERE entry = ? AND client = ? AND later", [entry, client]
+        f"SELECT sum({AVOIDABLE})::BIGINT FROM turns WHERE entry = ? AND client = ? AND later",
+        [entry, client],
     ).fetchone()
     return whole(row[0]) if row else 0

@@ -65,9 +65,7 @@ class Segment:
 def stability(loaded: Loaded) -> list[Segment]:
     """Every path of the heads, by entry and client in template order."""
     who = "coalesce(entry, 'other') AS entry, coalesce(client, 'other') AS client"
-    answered = (
-        f"route IN ({listed(PROMPT_ROUTES)}) AND (prompt_tokens IS NOT NULL OR outcome = 'ok') AND len(head) > 0"
-    )
+    answered = f"route IN ({listed(PROMPT_ROUTES)}) AND (prompt_tokens IS NOT NULL OR outcome = 'ok') AND len(head) > 0"
     loaded.db.execute(
         f"""
         CREATE TABLE paths AS

@@ -104,11 +104,15 @@ def _from_files(loaded: Loaded, window: Window, scratch: Path, progress: Progres
         lines, unreadable, newer = lines + counted[0], unreadable + counted[1], newer + counted[2]
         done += sum(path.stat().st_size for path in batch)
     if lines == unreadable:
-        raise DoctorError(f"{loaded.name}: none of {lines:,} lines is an exchange record, nor a known log format")
+        raise DoctorError(
+            f"{loaded.name}: none of {lines:,} lines is an exchange record, nor a known log format"
+        )
     if unreadable:
         loaded.notes.append(f"{unreadable:,} of {lines:,} lines could not be read (cut off by a crash?)")
     if newer:
-        loaded.notes.append(f"{newer:,} records of a newer version were read as far as this doctor knows them")
+        loaded.notes.append(
+            f"{newer:,} records of a newer version were read as far as this doctor knows them"
+        )
 
 
 def _batches(files: list[Path]) -> Iterator[list[Path]]:

@@ -7,17 +7,18 @@ from typing import Any, Final
 from foreword.findings import advice
 
 _WHY: Final = {
-    "first": "It was the first prompt of its conversation, so only what other conversations begin with could be reused.",
+    "first": "It was the first prompt of its conversation: only what others begin with could be reused.",
     "repeat": "It was the same prompt once more.",
     "append-only": "It only added to the conversation, and what came before was reused.",
     "compacted": "The client had compacted the conversation: what came before was replaced by a summary, which no cache"
     " can know. That is no fault.",
     "engine-lost": "The prompt only added to the conversation; the engine no longer held what it had read"
     " (evicted, restarted, not restored, or another replica).",
-    "engine-lost-or-template": "The prompt only added to the conversation, yet less was reused: either the engine no longer"
-    " held it, or its template prints earlier turns differently (reasoning that is dropped from history, for example).",
-    "template": "The prompt only added to the conversation, but the engine's template prints earlier turns differently now"
+    "engine-lost-or-template": "The prompt only added to the conversation, yet less was reused: either the"
+    " engine no longer held it, or its template prints earlier turns differently"
     " (reasoning that is dropped from history, for example).",
+    "template": "The prompt only added to the conversation, but the engine's template prints earlier turns"
+    " differently now (reasoning that is dropped from history, for example).",
     "granularity": "What was missing is less than the engine's block or checkpoint step: that is as good as it gets.",
     "below-minimum": "The prompt is too short for the engine's cache.",
     "parameters": "Model, effort or template switches differed from the turn before, and they stand in the prompt.",
@@ -46,7 +47,11 @@ def _came(record: Mapping[str, Any]) -> str:
     model = f" for {record['model']}" if record.get("model") else ""
     served = record.get("upstream_model")
     model += f" (served as {served})" if served and served != record.get("model") else ""
-    turn = f", turn {record['turn']} of line {record['line']}" if record.get("line") and record.get("turn") else ""
+    turn = (
+        f", turn {record['turn']} of line {record['line']}"
+        if record.get("line") and record.get("turn")
+        else ""
+    )
     tokens = _object(record.get("usage")).get("prompt_tokens")
     size = f"a prompt of {tokens:,} tokens" if isinstance(tokens, int) else "a prompt of unknown length"
     fault = _object(record.get("fault"))
@@ -81,7 +86,9 @@ def _why(verdict: Mapping[str, Any]) -> str:
     how = f" ({what})" if what else ""
     shared = verdict.get("shared")
     upto = f" Up to there, some {shared:,} tokens, it was the same." if isinstance(shared, int) else ""
-    return f"The prompt differs from the turn before{where}{how}, and everything behind it had to be read.{upto}"
+    return (
+        f"The prompt differs from the turn before{where}{how}, and everything behind it had to be read.{upto}"
+    )
 
 
 def _done(record: Mapping[str, Any]) -> str:

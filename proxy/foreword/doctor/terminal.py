@@ -111,7 +111,9 @@ def _rates(found: Diagnosis, style: Style) -> Iterator[str]:
         yield from _table("by model", rates.by_model, "model", style)
     if len(rates.by_day) > 1:
         days = rates.by_day[-_ROWS:]
-        yield from _table("by day (UTC)" + (", latest" if len(rates.by_day) > _ROWS else ""), days, "day", style)
+        yield from _table(
+            "by day (UTC)" + (", latest" if len(rates.by_day) > _ROWS else ""), days, "day", style
+        )
 
 
 def _lengths(found: Diagnosis, style: Style) -> Iterator[str]:
@@ -120,7 +122,9 @@ def _lengths(found: Diagnosis, style: Style) -> Iterator[str]:
         for plateau, segment in found.plateaus
     }
     order = {(row["entry"], row["client"], row["model"]): n for n, row in enumerate(found.rates.by_entry)}
-    groups = sorted(found.lengths, key=lambda group: order.get((group["entry"], group["client"], group["model"]), 0))
+    groups = sorted(
+        found.lengths, key=lambda group: order.get((group["entry"], group["client"], group["model"]), 0)
+    )
     for group in groups[:_ROWS]:
         yield ""
         yield style.paint(f"reused length, {_who(group)}", "bold")
@@ -141,9 +145,7 @@ def _lengths(found: Diagnosis, style: Style) -> Iterator[str]:
                 )
 
 
-def _pin(
-    by_engine: bool, requests: int, length: int, segment: tuple[str, str] | None, style: Style
-) -> str:
+def _pin(by_engine: bool, requests: int, length: int, segment: tuple[str, str] | None, style: Style) -> str:
     if by_engine:
         return f"  exactly {length:,}: {requests:,} requests, where the engine kept no more,"
     at = f" at {segment[0]} ({segment[1]})" if segment else ""
@@ -155,7 +157,8 @@ def _segments(found: Diagnosis, style: Style) -> Iterator[str]:
         return
     yield ""
     yield style.paint(
-        f"{'segments of the head':44} {'class':11} {'bytes':>8} {'requests':>9} {'distinct':>9} {'change':>7}", "bold"
+        f"{'segments of the head':44} {'class':11} {'bytes':>8} {'requests':>9} {'distinct':>9} {'change':>7}",
+        "bold",
     )
     shown = list(_folded(found.segments))
     owner = None
@@ -163,10 +166,9 @@ def _segments(found: Diagnosis, style: Style) -> Iterator[str]:
         if owner != (segment.entry, segment.client):
             owner = (segment.entry, segment.client)
             yield style.paint(" ".join(owner), "dim")
-        name = f"  {name}"
         change = f"{segment.changes:7.1%}" if segment.later else f"{ABSENT:>7}"
         line = (
-            f"{_cut(name, 44):44} {segment.segment_class:11} {segment.bytes * count:8,} {segment.requests:9,}"
+            f"  {_cut(name, 42):42} {segment.segment_class:11} {segment.bytes * count:8,} {segment.requests:9,}"
             f" {segment.distinct:9,} {change}"
         )
         yield style.paint(f"{line}  volatile", "red") if segment.volatile else line
@@ -220,7 +222,9 @@ def _shadow(found: Diagnosis, style: Style) -> Iterator[str]:
     yield ""
     yield style.paint("rules that are off would have saved", "bold")
     for row in found.shadow:
-        might = "" if row["hit_rate"] is None else f"; the hit rate might have been {percent(row['hit_rate'])}"
+        might = (
+            "" if row["hit_rate"] is None else f"; the hit rate might have been {percent(row['hit_rate'])}"
+        )
         yield f"  {row['rule']}: {tokens(row['tokens'])} tokens in {whole(row['requests']):,} requests{might}"
 
 

@@ -11,7 +11,8 @@ _CLIENT_SWITCHES: Final = {
 }
 
 _LATE_SYSTEM: Final = (
-    "switch on rule late-system (FOREWORD_RULE_LATE_SYSTEM=auto), which keeps late system messages in their place"
+    "switch on rule late-system (FOREWORD_RULE_LATE_SYSTEM=auto),"
+    " which keeps late system messages in their place"
 )
 
 
@@ -121,7 +122,9 @@ def usage_not_reported(engine: str | None = None) -> str:
         case "vllm":
             how = "start vLLM with --enable-prompt-tokens-details"
         case "strata" | "llamacpp":
-            how = "let Foreword follow the engine's log (FOREWORD_ENGINE_LOG), or use a build that reports them"
+            how = (
+                "let Foreword follow the engine's log (FOREWORD_ENGINE_LOG), or use a build that reports them"
+            )
         case "sglang":
             how = "start SGLang with --enable-cache-report"
         case _:
