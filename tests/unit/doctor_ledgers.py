@@ -56,7 +56,7 @@ def record(
         "engine": "vllm",
         "session": digest("one session") + "0000",
         "line": 1,
-        "turn": number + 1,
+        "turn": 2,
         "stream": True,
         "status": 200,
         "outcome": "ok",
@@ -171,6 +171,7 @@ def paper_day(*, repaired: bool = False, day: float = MONDAY) -> list[Record]:
     lengths = [0] * 28 + [256] * 40 + [17_920] * 383
     rng.shuffle(lengths)
     records = []
+    base = int(day)
     for n in range(451):
         prompt = 40_000 + n * 140_000 // 450 + rng.randrange(64)
         held = prompt - 900
@@ -194,12 +195,12 @@ def paper_day(*, repaired: bool = False, day: float = MONDAY) -> list[Record]:
             lost = max(0, held - lengths[n])
             values |= {"verdict": "changed", "path": "system[0]", "kind": ("header", "edited")}
             values |= {"expected": held, "lost": lost, "shadow": {"billing-header": lost}}
-        records.append(record(n, day + 32_400 + n * 60, **values))
+        records.append(record(base + n, day + 32_400 + n * 60, **values, turn=n + 1))
     talk = Talk("reasonix", client="reasonix", entry="/v1/chat/completions", line=2)
     for n in range(444):
         if talk.prompt > 190_000:
             talk = Talk("reasonix", client="reasonix", entry="/v1/chat/completions", line=talk.line + 1)
-        made = talk.next(1_000 + n, day + 32_400 + n * 61, 2_000)
+        made = talk.next(base + 1_000 + n, day + 32_400 + n * 61, 2_000)
         made["model"] = "deepseek-v4-flash-0731"
         records.append(made)
     return records
@@ -243,6 +244,81 @@ def healthy(conversations: int = 12, turns: int = 30, seed: int = 5) -> list[Rec
         number, at = number + 1, at + 5
         after = talk.next(number, at, 0, prompt=24_000, cached=22_016, verdict="compacted", lost=0)
         records.append(after)
+    return records
+
+
+def evictions(*, checkpoints: bool = False) -> list[Record]:
+    """Eight long conversations that take turns on an engine which cannot hold them all."""
+    rng = random.Random(7)
+    talks = [Talk(f"giant {n}", line=n, prompt=190_000 + 900 * n) for n in range(8)]
+    records = []
+    for n in range(240):
+        talk = rng.choice(talks)
+        changes: Record = {}
+        # Strata resumes at any token, and falls back to its checkpoints; vLLM counts in blocks.
+        kept = talk.held - 3 if checkpoints else whole_blocks(talk.held)
+        if talk.turn:
+            gone = rng.random() < 0.5
+            rest = 16_384 if checkpoints else rng.choice([0, 17_920])
+            changes = {"cached": rest if gone else kept, "expected": kept}
+            changes |= {"verdict": "engine-lost", "lost": kept - rest} if gone else {}
+        made = talk.next(n, MONDAY + 40 * n, 900 + rng.randrange(900), **changes)
+        records.append(made | ({"engine": "strata"} if checkpoints else {}))
+    return records
+
+
+def template_drops(turns: int = 60) -> list[Record]:
+    """A template that forgets the last turn's reasoning: each turn reuses a little less than it could."""
+    talk = Talk("thinker")
+    records = []
+    for n in range(turns):
+        kept = whole_blocks(max(0, talk.held - 1_500))
+        changes: Record = {"cached": kept, "verdict": "template", "lost": 1_500} if n else {}
+        records.append(talk.next(n, MONDAY + 30 * n, 2_000, **changes))
+    return records
+
+
+def rag(turns: int = 60) -> list[Record]:
+    """Passages in the first user message that are chosen anew on every third turn."""
+    rng = random.Random(3)
+    talk = Talk("passages", client="opencode", entry="/v1/chat/completions")
+    block = segment("messages[1].content[0]", "first-user", 40_000, "passages 0")
+    records = []
+    for n in range(turns):
+        changes: Record = {}
+        if n % 3 == 2:
+            block = segment(
+                "messages[1].content[0]", "first-user", 40_000 + rng.randrange(9_000), f"passages {n}"
+            )
+            changes = {"verdict": "changed", "path": block["path"], "kind": ("first-user", "edited")}
+            changes |= {"cached": 20_480, "expected": whole_blocks(talk.held), "lost": talk.held - 20_480}
+        head = [*tools(), segment("messages[0].content[0]", "system", 9_000, "system"), block]
+        records.append(talk.next(n, MONDAY + 30 * n, 1_200, head=head, **changes))
+    return records
+
+
+def compactions(*, told_twice: bool) -> list[Record]:
+    """A client that compacts at 90k again and again, on an engine whose window others fill to 190k."""
+    records = []
+    talk, number = Talk("early", prompt=30_000), 0
+    for _ in range(6):
+        while talk.prompt < 90_000:
+            number += 1
+            made = talk.next(number, MONDAY + 20 * number, 3_000)
+            cached = made["usage"]["cached_tokens"]
+            told = {"output_tokens": 200, "cache_creation_input_tokens": 0, "cache_read_input_tokens": cached}
+            told["input_tokens"] = talk.prompt if told_twice else talk.prompt - cached
+            records.append(made | {"told": told})
+        number += 1
+        talk.prompt = 34_000
+        records.append(
+            talk.next(
+                number, MONDAY + 20 * number, 0, verdict="compacted", cached=22_016, expected=None, lost=0
+            )
+        )
+    if not told_twice:
+        other = Talk("roomy", client="opencode", entry="/v1/chat/completions", prompt=60_000)
+        records += [other.next(5_000 + n, MONDAY + 20 * n, 2_000) for n in range(66)]
     return records
 
 

@@ -91,7 +91,9 @@ def _write(path: Path, text: str) -> None:
 
 
 def _show(text: str) -> None:
-    sys.stdout.write(text + "\n")
+    from foreword.doctor.style import Style
+
+    sys.stdout.write(Style.of(sys.stdout).safe(text) + "\n")
 
 
 def _refuse(text: str) -> int:

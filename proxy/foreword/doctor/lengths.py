@@ -170,12 +170,11 @@ def plateaus(loaded: Loaded, *, conversations: bool = True) -> list[Plateau]:
 
 
 def _beyond(row: dict[str, object], rows: list[dict[str, object]]) -> int | None:
-    """Where records say nothing of what is shared: a more frequent plateau of the same path stands where it parts."""
+    """Where records say nothing of what is shared: prompts with the same path part at the most frequent plateau."""
     same = [
         whole(other["tokens"])
         for other in rows
-        if row["path"] is not None
-        and all(other[name] == row[name] for name in ("entry", "client", "model", "path"))
+        if all(other[name] == row[name] for name in ("entry", "client", "model", "path"))
         and whole(other["requests"]) > whole(row["requests"])
     ]
     return max(same, default=None)

@@ -135,9 +135,10 @@ def _lengths(found: Diagnosis) -> Iterator[str]:
             width = max(1.0, (_WIDTH - 330) * count / most)
             y = 22 * n + 3
             span = "0" if start == 0 else f"{start:,} .. {end - 1:,}"
+            kind = 'class="pin" ' if pinned else ""
             yield (
                 f'<text x="150" y="{y + 13}" text-anchor="end">{span}</text>'
-                f'<rect {"class=pin " if pinned else ""}x="160" y="{y}" width="{width:.1f}" height="17"/>'
+                f'<rect {kind}x="160" y="{y}" width="{width:.1f}" height="17"/>'
                 f'<text class="faint" x="{166 + width:.1f}" y="{y + 13}">{count:,} (mean prompt'
                 f" {tokens(each['mean_prompt'])})</text>"
             )

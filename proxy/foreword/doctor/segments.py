@@ -89,7 +89,9 @@ def stability(loaded: Loaded) -> list[Segment]:
             SELECT DISTINCT path FROM paths WHERE distinct_digests > 1),
         sampled AS (
             SELECT {who}, head, {CONVERSATION} AS conversation, time, list_last(head) AS opening,
-                   CASE WHEN line IS NOT NULL THEN hash(session, line, model) END AS line
+                   CASE WHEN session IS NOT NULL AND line IS NOT NULL THEN hash(session, line, model)
+                        -- Lines are numbered anew by each process: without a session they need the opening.
+                        WHEN line IS NOT NULL THEN hash(line, model, list_last(head)) END AS line
             FROM exchanges WHERE {answered} AND hash(session, line, list_last(head)) % {parts} = 0),
         steps AS (
             SELECT entry, client, path, digest, id = opening AS is_opening,

@@ -1,10 +1,13 @@
 """Colours and bars of a terminal report."""
 
 import os
+import re
 import sys
 from typing import Final, TextIO
 
 _CODES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+_UNSAFE_OR_COLOUR: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+_UNSAFE: Final = re.compile(r"(?!\x1b\[[0-9;]*m)" + _UNSAFE_OR_COLOUR.pattern)
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 
 
@@ -27,6 +30,10 @@ class Style:
         if not self._colour or not names:
             return text
         return f"\x1b[{';'.join(_CODES[name] for name in names)}m{text}\x1b[0m"
+
+    def safe(self, text: str) -> str:
+        """``text`` without control characters but line ends and our own colours: names come from clients."""
+        return (_UNSAFE if self._colour else _UNSAFE_OR_COLOUR).sub("?", text)
 
     def bar(self, share: float, width: int = 20) -> str:
         """A bar of ``width`` characters; only nothing is empty."""
