@@ -73,11 +73,15 @@ def overflow_loops(loaded: Loaded) -> Iterator[Finding]:
     """Sessions whose prompts exceed the window again and again without an answer in between."""
     rows = loaded.rows(
         f"""
-        WITH tries AS (
+        WITH over AS (
+            SELECT DISTINCT session, line FROM exchanges WHERE fault IN ('prompt-too-long', 'output-too-long')),
+        tries AS (
             SELECT entry, client, session, line, time, fault IN ('prompt-too-long', 'output-too-long') AS over,
                    count(*) FILTER (fault IS NULL OR fault NOT IN ('prompt-too-long', 'output-too-long')) OVER (
                        PARTITION BY entry, client, session, line ORDER BY time) AS answered
-            FROM exchanges WHERE route IN ({listed(PROMPT_ROUTES)}) AND (session IS NOT NULL OR line IS NOT NULL))
+            FROM exchanges SEMI JOIN over ON exchanges.session IS NOT DISTINCT FROM over.session
+                 AND exchanges.line IS NOT DISTINCT FROM over.line
+            WHERE route IN ({listed(PROMPT_ROUTES)}) AND (session IS NOT NULL OR line IS NOT NULL))
         SELECT entry, client, session, line, sum(n)::BIGINT AS n, min(first) AS first, max(last) AS last
         FROM (SELECT entry, client, session, line, answered, count(*) AS n, min(time) AS first, max(time) AS last
               FROM tries WHERE over GROUP BY ALL HAVING n >= {_OVERFLOWS})

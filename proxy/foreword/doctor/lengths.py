@@ -21,7 +21,8 @@ _SHARE: Final = 0.05
 _FAR_BELOW: Final = 0.6
 """Part of what is shared below which a plateau has nothing to do with where the prompts part."""
 
-_NO_EVIDENCE: Final = (*KEPT_PREFIX, "first", "compacted", "below-minimum", "not-reported")
+# A `first` that is a later turn all the same: its conversation shared nothing that would have told.
+_NO_EVIDENCE: Final = (*KEPT_PREFIX, "compacted", "below-minimum", "not-reported")
 
 
 @dataclass(frozen=True, slots=True)
