@@ -111,8 +111,8 @@ docs: build ## renews docs/settings.md and the comments of deploy/compose.yaml f
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command "make lock" --upgrade
 lock: check-tools $(VENV)/.dev ## renews the Python locks in requirements/ (Cargo.lock: cargo update)
-	$(COMPILE) pyproject.toml -o requirements/runtime.txt
-	$(COMPILE) pyproject.toml --extra test -c requirements/runtime.txt -o requirements/dev.txt
+	$(COMPILE) pyproject.toml --extra doctor -o requirements/runtime.txt
+	$(COMPILE) pyproject.toml --extra doctor --extra test -c requirements/runtime.txt -o requirements/dev.txt
 	printf 'maturin>=1.16,<2\n' | $(COMPILE) - -c requirements/dev.txt -o requirements/build.txt
 
 clean: ## removes everything that the other targets made

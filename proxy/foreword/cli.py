@@ -29,6 +29,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             from foreword.planner import main as plan
 
             return plan(arguments[1:])
+        case ["doctor"]:
+            from foreword.doctor.command import doctor
+
+            return doctor(arguments[1:])
+        case ["explain"]:
+            from foreword.doctor.command import explain
+
+            return explain(arguments[1:])
     options = _parser().parse_args(arguments)
     if options.command == "settings":
         sys.stdout.write(options.form())
@@ -64,6 +72,10 @@ def _parser() -> argparse.ArgumentParser:
         "demo", help="show the main job on this machine: no GPU, no configuration", add_help=False
     )
     commands.add_parser("plan", help="size Strata's parking for a load", add_help=False)
+    commands.add_parser(
+        "doctor", help="say from a ledger who lost the prefix cache, where, and what to do", add_help=False
+    )
+    commands.add_parser("explain", help="tell one exchange in a paragraph", add_help=False)
     check = commands.add_parser(
         "check",
         help="ask the configured engine what it can do",

@@ -1,0 +1,164 @@
+"""Findings whose cause is in the prompts: volatile segments, pinned reuse, blocks that are built anew."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from foreword.doctor import advice
+from foreword.doctor.lengths import Plateau
+from foreword.doctor.segments import Segment
+from foreword.doctor.severity import Costs
+from foreword.doctor.source import Loaded
+from foreword.doctor.turns import AVOIDABLE
+from foreword.doctor.values import real, text, whole
+from foreword.findings import Finding
+
+_LONG_BYTES: Final = 4096
+"""A segment, or the segments of one class together, that is worth the name of a block."""
+
+_REBUILDS: Final = 5
+_REBUILD_SHARE: Final = 0.1
+"""Share of a client's later turns on which a block must be rebuilt."""
+
+
+def volatile_segments(loaded: Loaded, segments: list[Segment], costs: Costs) -> Iterator[Finding]:
+    """One finding for each client and class of segment: the first path in the template's order that changes."""
+    groups: dict[tuple[str, str, str], list[Segment]] = defaultdict(list)
+    for segment in segments:
+        if segment.volatile:
+            groups[segment.entry, segment.client, segment.segment_class].append(segment)
+    for (entry, client, segment_class), members in groups.items():
+        first = members[0]
+        if _is_block(first):
+            continue
+        told = _costs_of(loaded, entry, client, [member.path for member in members])
+        tokens = whole(told["tokens"]) if told["count"] else _behind(loaded, entry, client)
+        harm = costs.severity(entry, client, tokens)
+        yield Finding(
+            id="volatile-segment",
+            subject=f"{entry} {client} {first.path}",
+            severity=harm,
+            first_seen=real(told["first"]),
+            last_seen=real(told["last"]),
+            count=round(first.changes * first.later) or first.distinct,
+            tokens=tokens,
+            evidence={
+                **first.as_json(),
+                "paths": len(members),
+                "rule": advice.rule_for(segment_class),
+            },
+            advice=advice.volatile_segment(first.path, segment_class, client),
+        )
+
+
+def pinned_lengths(
+    found: list[tuple[Plateau, tuple[str, str] | None]], segments: list[Segment], costs: Costs
+) -> Iterator[Finding]:
+    """One finding for each length at which prompts, not the engine, hold reuse."""
+    by_path = {(each.entry, each.client, each.path): each for each in segments}
+    for plateau, segment in found:
+        if plateau.by_engine:
+            continue
+        path, segment_class = segment or (None, None)
+        known = by_path.get((plateau.entry, plateau.client, path or ""))
+        yield Finding(
+            id="pinned",
+            subject=f"{plateau.entry} {plateau.client} {plateau.tokens}",
+            severity=costs.severity(plateau.entry, plateau.client, plateau.lost),
+            first_seen=plateau.first,
+            last_seen=plateau.last,
+            count=plateau.requests,
+            tokens=plateau.lost,
+            evidence={
+                "entry": plateau.entry,
+                "client": plateau.client,
+                "model": plateau.model,
+                "pinned_at": plateau.tokens,
+                "share": plateau.share,
+                "prompts_from": plateau.shortest,
+                "prompts_to": plateau.longest,
+                "segment": path,
+                "class": segment_class,
+                "distinct": known.distinct if known else None,
+                "rule": advice.rule_for(segment_class),
+            },
+            advice=advice.pinned(plateau.tokens, path, segment_class, plateau.client),
+        )
+
+
+def reassembled_blocks(loaded: Loaded, segments: list[Segment], costs: Costs) -> Iterator[Finding]:
+    """Long blocks of the system prompt or the first user message that were rebuilt or re-ordered."""
+    rows = loaded.rows(
+        f"""
+        WITH later AS (SELECT entry, client, count(*) FILTER (later) AS turns FROM turns GROUP BY ALL)
+        SELECT entry, client, class, mode(path) AS path, mode(kind) AS kind, count(*) AS n,
+               sum({AVOIDABLE})::BIGINT AS tokens, min(time) AS first, max(time) AS last,
+               any_value(later.turns) AS turns
+        FROM turns JOIN later USING (entry, client)
+        WHERE verdict = 'changed' AND class IN ('system', 'first-user')
+        GROUP BY entry, client, class HAVING n >= {_REBUILDS} AND n >= {_REBUILD_SHARE} * any_value(later.turns)
+        """
+    )
+    for row in rows:
+        entry, client, segment_class = str(row["entry"]), str(row["client"]), str(row["class"])
+        own = [
+            each
+            for each in segments
+            if (each.entry, each.client, each.segment_class) == (entry, client, segment_class)
+        ]
+        block = next((each for each in own if each.path == row["path"]), None)
+        moved = row["kind"] in ("reordered", "inserted", "removed")
+        whole_class = sum(each.bytes for each in own if each.changes > 0)
+        if block is None or not (_is_block(block) or (moved and whole_class >= _LONG_BYTES)):
+            continue
+        tokens = whole(row["tokens"])
+        yield Finding(
+            id="reassembled-block",
+            subject=f"{entry} {client} {block.path}",
+            severity=costs.severity(entry, client, tokens),
+            first_seen=real(row["first"]),
+            last_seen=real(row["last"]),
+            count=whole(row["n"]),
+            tokens=tokens,
+            evidence={
+                **block.as_json(),
+                "kind": text(row["kind"]),
+                "shortest": block.shortest,
+                "longest": block.longest,
+                "rebuilt_share": round(whole(row["n"]) / max(1, whole(row["turns"])), 4),
+            },
+            advice=advice.reassembled_block(block.path),
+        )
+
+
+def _is_block(segment: Segment) -> bool:
+    """Whether a change of this segment means that it was put together anew, rather than that a detail of it differs.
+
+    A clock in a long system prompt keeps its length, assembled passages do not. The first user message has no clock
+    that large: whoever changes a long one puts it together.
+    """
+    if segment.bytes < _LONG_BYTES:
+        return False
+    if segment.segment_class == "first-user":
+        return True
+    return segment.segment_class == "system" and segment.longest - segment.shortest > 0.05 * segment.bytes
+
+
+def _costs_of(loaded: Loaded, entry: str, client: str, paths: list[str]) -> dict[str, object]:
+    """What changes of these paths cost by the verdicts; times of the client's exchanges."""
+    cursor = loaded.db.execute(
+        f"SELECT count(*) FILTER (list_contains(?, path)),"
+        f" sum({AVOIDABLE}) FILTER (list_contains(?, path))::BIGINT, min(time), max(time)"
+        " FROM turns WHERE entry = ? AND client = ?",
+        [paths, paths, entry, client],
+    ).fetchone()
+    return dict(zip(("count", "tokens", "first", "last"), cursor or (0, 0, 0, 0), strict=True))
+
+
+def _behind(loaded: Loaded, entry: str, client: str) -> int:
+    """Without verdicts: what later turns read again although an earlier prompt of their session held it."""
+    row = loaded.db.execute(
+        f"SELECT sum({AVOIDABLE})::BIGINT FROM turns WHERE entry = ? AND client = ? AND later",
+        [entry, client],
+    ).fetchone()
+    return whole(row[0]) if row else 0

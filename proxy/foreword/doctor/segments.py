@@ -1,0 +1,138 @@
+"""Step three: which segment of the head changes. Distinct digests over requests, and changes from turn to turn.
+
+A path that is new in every conversation but stays the same within each costs nothing after the first turn. So volatile
+is what changes *within* a conversation: on the lines of the journal where the records name them, else among exchanges
+of one session that begin with the same first user text.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from foreword.doctor.columns import PROMPT_ROUTES
+from foreword.doctor.source import Loaded
+from foreword.doctor.turns import CONVERSATION, listed
+from foreword.doctor.values import real, whole
+
+VOLATILE: Final = 0.5
+"""Share of later turns on which a path must change to be volatile: most."""
+
+_EVIDENCE: Final = 5
+_SAMPLE: Final = 100_000
+"""Exchanges beyond which changes from turn to turn are counted on a sample of whole conversations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One path of one client on one entry."""
+
+    entry: str
+    client: str
+    path: str
+    segment_class: str
+    position: int
+    """Where it stands in the head, from 1."""
+    requests: int
+    distinct: int
+    bytes: int
+    """Mean length."""
+    shortest: int
+    longest: int
+    later: int
+    """Later turns on which it could have changed."""
+    changes: float
+    """Share of those on which it did; 0 without any."""
+
+    @property
+    def volatile(self) -> bool:
+        """Whether it changes on most later turns."""
+        return self.later >= _EVIDENCE and self.changes >= VOLATILE
+
+    def as_json(self) -> dict[str, object]:
+        """For the report."""
+        return {
+            "path": self.path,
+            "distinct": self.distinct,
+            "requests": self.requests,
+            "entry": self.entry,
+            "client": self.client,
+            "class": self.segment_class,
+            "bytes": self.bytes,
+            "later": self.later,
+            "changes": round(self.changes, 4),
+        }
+
+
+def stability(loaded: Loaded) -> list[Segment]:
+    """Every path of the heads, by entry and client in template order."""
+    who = "coalesce(entry, 'other') AS entry, coalesce(client, 'other') AS client"
+    answered = f"route IN ({listed(PROMPT_ROUTES)}) AND (prompt_tokens IS NOT NULL OR outcome = 'ok') AND len(head) > 0"
+    loaded.db.execute(
+        f"""
+        CREATE TABLE paths AS
+        SELECT entry, client, path, any_value(class) AS class,
+               (sum(place * n) / sum(n))::BIGINT AS position, sum(n)::BIGINT AS requests,
+               count(DISTINCT digest) AS distinct_digests, (sum(bytes * n) / sum(n))::BIGINT AS bytes,
+               min(bytes) AS shortest, max(bytes) AS longest
+        FROM (SELECT entry, client, id, count(*) AS n, min(place) AS place
+              FROM (SELECT {who}, unnest(head) AS id, generate_subscripts(head, 1) AS place
+                    FROM exchanges WHERE {answered})
+              GROUP BY ALL)
+        JOIN segments USING (id) WHERE path IS NOT NULL GROUP BY ALL
+        """
+    )
+    heads = loaded.db.execute("SELECT max(requests) FROM paths").fetchone()
+    parts = 1 + whole(heads[0] if heads else None) // _SAMPLE
+    loaded.db.execute(
+        f"""
+        CREATE TABLE changes AS
+        WITH changing AS (
+            SELECT DISTINCT path FROM paths WHERE distinct_digests > 1),
+        sampled AS (
+            SELECT {who}, head, {CONVERSATION} AS conversation, time, list_last(head) AS opening,
+                   CASE WHEN session IS NOT NULL AND line IS NOT NULL THEN hash(session, line, model)
+                        -- Lines are numbered anew by each process: without a session they need the opening.
+                        WHEN line IS NOT NULL THEN hash(line, model, list_last(head)) END AS line
+            FROM exchanges WHERE {answered} AND hash(session, line, list_last(head)) % {parts} = 0),
+        steps AS (
+            SELECT entry, client, path, digest, id = opening AS is_opening,
+                   CASE WHEN line IS NOT NULL THEN
+                       lag(digest) OVER (PARTITION BY entry, client, path, line ORDER BY time) END AS on_line,
+                   lag(digest) OVER (PARTITION BY entry, client, path, conversation ORDER BY time) AS in_talk
+            FROM (SELECT * EXCLUDE (head), unnest(head) AS id FROM sampled)
+            JOIN segments USING (id) SEMI JOIN changing USING (path))
+        SELECT entry, client, path,
+               count(*) FILTER (on_line IS NOT NULL) AS line_later,
+               count(*) FILTER (on_line IS NOT NULL AND on_line <> digest) AS line_changes,
+               count(*) FILTER (in_talk IS NOT NULL AND NOT is_opening) AS talk_later,
+               count(*) FILTER (in_talk IS NOT NULL AND NOT is_opening AND in_talk <> digest) AS talk_changes,
+               count(*) AS seen
+        FROM steps GROUP BY ALL
+        """
+    )
+    rows = loaded.rows(
+        f"""
+        SELECT paths.*,
+               CASE WHEN line_later >= greatest({_EVIDENCE}, 0.2 * seen) THEN line_later
+                    ELSE talk_later END AS later,
+               CASE WHEN line_later >= greatest({_EVIDENCE}, 0.2 * seen) THEN line_changes / line_later
+                    WHEN talk_later > 0 THEN talk_changes / talk_later ELSE 0 END AS changes
+        FROM paths LEFT JOIN changes USING (entry, client, path) ORDER BY entry, client, position, path
+        """
+    )
+    return [
+        Segment(
+            entry=str(row["entry"]),
+            client=str(row["client"]),
+            path=str(row["path"]),
+            segment_class=str(row["class"] or "unknown"),
+            position=whole(row["position"]),
+            requests=whole(row["requests"]),
+            distinct=whole(row["distinct_digests"]),
+            bytes=whole(row["bytes"]),
+            shortest=whole(row["shortest"]),
+            longest=whole(row["longest"]),
+            later=whole(row["later"]),
+            changes=real(row["changes"]),
+        )
+        for row in rows
+    ]
