@@ -205,12 +205,12 @@ def silent(records: Iterator[Record]) -> Iterator[Record]:
 
 
 def test_an_engine_that_never_reports() -> None:
-    house = House().meet(silent(conversation(9, line=1)))
+    house = House().meet(silent(conversation(5, line=1)))
     assert house.ids() == []
     house.meet(silent(conversation(1, line=2, start=400)))
     found = house.one("usage-not-reported")
     assert found.subject == "vllm /v1/messages"
-    assert (found.count, found.tokens) == (10, None)
+    assert (found.count, found.tokens) == (6, None)
     assert "--enable-prompt-tokens-details" in found.advice
     house.meet([record(cached=0)])
     assert house.ids() == [], "a zero is a report"

@@ -7,9 +7,9 @@ from foreword.findings.board import Board
 from foreword.findings.detector import Case, Detector
 from foreword.findings.exchange import Exchange
 
-LEAST = 10
+LEAST = 6
 """Exchanges without a figure, one after the other, and ..."""
-CONTINUED = 3
+CONTINUED = 4
 """... those of them that continued a conversation: some engines leave the figure out where it would be 0."""
 LONG_TOKENS = 256
 """Prompts that are long enough for a cache to hold something of them: the largest block in common use."""
