@@ -125,7 +125,7 @@ def test_an_engine_that_reports_nothing_does_not_hide_a_change() -> None:
     for turn in turns:
         turn["usage"]["cached_tokens"] = None
     house = House().meet(turns)
-    assert house.ids() == ["volatile-segment"]
+    assert house.ids() == ["usage-not-reported", "volatile-segment"]
     assert house.one("volatile-segment").count == 8
 
 
