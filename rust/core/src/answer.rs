@@ -227,6 +227,11 @@ impl Reader {
         }
     }
 
+    /// What an error answer says, for records: its kind and whose fault it is.
+    pub fn understand(status: u16, body: &[u8]) -> Fault {
+        error::from_answer(status, body, None)
+    }
+
     /// Whether an error answer says that the engine does not take the `stream_options` which Foreword added:
     /// the request is then prepared again without, and that is remembered.
     pub fn refused_stream_options(&self, status: u16, body: &[u8]) -> bool {

@@ -90,6 +90,7 @@ pub enum ModelMap {
 
 /// Settings and knowledge, one immutable snapshot for each exchange.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub struct Profile {
     /// The engine's kind.
     pub engine: Engine,

@@ -1,5 +1,9 @@
 //! The journal and the verdict on conversations as clients hold them.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::fmt::Write;
+
 use foreword_core::json::Tape;
 use foreword_core::profile::{Engine, Profile};
 use foreword_core::prompt::cut::{Form, cut};
@@ -77,7 +81,7 @@ fn words(seed: &str, bytes: usize) -> String {
     let mut text = String::new();
     let mut n = 0;
     while text.len() < bytes {
-        text += &format!("{seed} {n} ");
+        write!(text, "{seed} {n} ").unwrap();
         n += 1;
     }
     text
@@ -214,6 +218,8 @@ fn a_title_request_and_a_compaction_are_no_changes() {
     assert_eq!(room.warm(&session(2), &cut).name, "compacted");
 }
 
+type Edit = fn(&mut Value);
+
 #[test]
 fn a_change_is_told_with_its_place_class_and_kind() {
     let volatile = |n: usize| format!("x-anthropic-billing-header: cc_version=2; cch=0000{n};");
@@ -223,7 +229,6 @@ fn a_change_is_told_with_its_place_class_and_kind() {
         body
     };
     let turns = conversation("sys", "task", 6);
-    type Edit = fn(&mut Value);
     let cases: [(Edit, &str); 9] = [
         (|b| b["system"][0]["text"] = json!("other"), "system[0] system edited"),
         (|b| b["tools"][1]["description"] = json!("other"), "tools[1] tools edited"),
@@ -364,9 +369,9 @@ fn the_journal_stays_within_its_bounds_and_forgets_the_oldest() {
     room.journal = Journal::new(Limits { lines: 10, bytes: 64 << 20 });
     let turns: Vec<_> = (0..20).map(|n| conversation("sys", &format!("task {n}"), 3)).collect();
     for (id, turns) in turns.iter().enumerate() {
-        turns.iter().for_each(|turn| {
+        for turn in turns {
             room.warm(&session(id as u64), turn);
-        });
+        }
     }
     assert_eq!(room.journal.lines().count(), 10);
     assert_eq!(room.journal.forgotten(), 10);
@@ -377,9 +382,9 @@ fn the_journal_stays_within_its_bounds_and_forgets_the_oldest() {
     room.journal = Journal::new(Limits { lines: 1000, bytes: full / 2 });
     for round in 0..3 {
         for (id, turns) in turns.iter().enumerate() {
-            turns.iter().for_each(|turn| {
+            for turn in turns {
                 room.warm(&session(id as u64 + 100 * round), turn);
-            });
+            }
             assert!(room.journal.bytes() <= full / 2);
         }
     }

@@ -101,12 +101,10 @@ pub(crate) async fn run(shared: Arc<Shared>, opening: Opening, outbox: Arc<Outbo
         shared.stats.closed(&record);
     }
     let profile = shared.profile();
-    if profile.engine_log && record.lacks_reuse() {
-        if let Some(trace) = trace.filter(Trace::entered) {
-            outbox.end(record.to_pending_json());
-            shared.prefixes.wait(record, trace);
-            return;
-        }
+    if let Some(trace) = trace.filter(Trace::entered).filter(|_| profile.engine_log && record.lacks_reuse()) {
+        outbox.end(record.to_pending_json());
+        shared.prefixes.wait(record, trace);
+        return;
     }
     let json = record.to_json();
     if !own {
@@ -191,6 +189,7 @@ impl Exchange<'_> {
     async fn ask(&mut self, opening: Opening) -> Result<(Answer, Reader, Option<Refusal>), Fault> {
         loop {
             let (prepared, trace) = self.prepare(&opening, self.shared.profile()).await?;
+            self.record.session = trace.as_ref().and_then(Trace::session);
             self.trace = trace;
             let (call, mut reader) = self.take_in(&opening, prepared)?;
             let mut answer = self.send(&call, &mut reader).await?;
@@ -494,6 +493,7 @@ impl Exchange<'_> {
         self.retry_advice = relayed_headers(&head.headers);
         self.retry_advice.retain(|(name, _)| name == "retry-after-ms" || name == "x-should-retry");
         let reader = self.reader.insert(reader);
+        self.record.refusal = Some(Reader::understand(head.status.as_u16(), &refusal.decoded));
         match reader.refused(head.status.as_u16(), &refusal.decoded, retry_after) {
             Refused::Fault(fault) => Err(fault),
             Refused::Answer(body) => {

@@ -51,6 +51,11 @@ impl Trace {
         &self.standing
     }
 
+    /// The session that it belongs to, as records name it.
+    pub(crate) fn session(&self) -> Option<String> {
+        self.who.shown.clone()
+    }
+
     /// Whether the engine took the request up.
     pub(crate) fn entered(&self) -> bool {
         self.entry.is_some()
@@ -98,7 +103,6 @@ impl Prefixes {
         let model = record.model.as_deref().unwrap_or_default();
         let began = record.began();
         let entry = self.with(|journal| journal.enter(&prompt, &trace.standing, &trace.who, model, began));
-        record.session.clone_from(&trace.who.shown);
         record.place = entry.as_ref().map(|entry| (entry.line, entry.turn));
         record.prompt = Some(self.describe(&prompt, &trace.standing));
         trace.entry = entry;
@@ -255,7 +259,7 @@ fn shadow(verdict: &Verdict, standing: &Standing, profile: &Profile) -> Vec<(&'s
     let lost = verdict.lost.unwrap_or(0);
     let by_template = matches!(verdict.name, Name::Template | Name::EngineLostOrTemplate);
     let mut saved = Vec::new();
-    if verdict.class() == Some(Class::Header) && !profile.billing_header {
+    if verdict.name == Name::Changed && verdict.class() == Some(Class::Header) && !profile.billing_header {
         saved.push((foreword_core::normalize::BILLING_HEADER, lost));
     }
     if by_template && standing.new_late_system && profile.late_system == LateSystem::Off {

@@ -54,6 +54,8 @@ pub struct Record {
     pub estimated: bool,
     /// What failed, if anything did.
     pub fault: Option<Fault>,
+    /// How a refusal reads that the client got in the engine's own words.
+    pub refusal: Option<Fault>,
     /// Bytes of the body as the client sent it, and as it went upstream.
     pub body_bytes: (usize, usize),
     /// Bytes sent to the client.
@@ -97,6 +99,7 @@ impl Record {
             retried: false,
             estimated: false,
             fault: None,
+            refusal: None,
             body_bytes: (body_bytes, 0),
             answer_bytes: 0,
             summary: Summary::default(),
@@ -197,7 +200,7 @@ impl Record {
         json.raw("stream", self.stream.to_string());
         json.raw("status", self.status.to_string());
         json.text("outcome", Some(self.outcome()));
-        json.raw("fault", self.fault.as_ref().map_or_else(|| "null".to_owned(), told));
+        json.raw("fault", self.fault.as_ref().or(self.refusal.as_ref()).map_or_else(|| "null".to_owned(), told));
         self.write_request(&mut json);
         self.write_answer(&mut json);
         match &self.verdict {

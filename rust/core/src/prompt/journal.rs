@@ -93,6 +93,7 @@ impl Relation {
 
 /// What the journal knows of a prompt before the engine has seen it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub struct Standing {
     /// How it stands to its line.
     pub relation: Relation,

@@ -87,8 +87,8 @@ impl Tree {
 
     /// The longest whole prompt that `prompt` begins with, and how many of its segments that is.
     pub(super) fn longest(&self, prompt: &Prompt) -> Option<(NodeId, usize)> {
-        let segments = prompt.segments.iter().enumerate().rev();
-        segments.filter_map(|(index, segment)| Some((*self.ends.get(&segment.chain)?, index + 1))).next()
+        let mut segments = prompt.segments.iter().enumerate().rev();
+        segments.find_map(|(index, segment)| Some((*self.ends.get(&segment.chain)?, index + 1)))
     }
 
     /// Bytes from the front of `prompt` that its model was sent before.

@@ -64,14 +64,17 @@ fn tools(root: Value<'_>, cutter: &mut Cutter<'_>) {
 fn add_block(path: Path, class: Class, voice: Voice, block: Value<'_>, cutter: &mut Cutter<'_>) {
     let kind = block.get("type").and_then(Value::as_text).map(Text::decode).unwrap_or_default();
     match &*kind {
-        "text" => block.get("text").and_then(Value::as_text).into_iter().for_each(|text| {
-            cutter.add_text(path, class, voice, text);
-        }),
+        "text" => {
+            if let Some(text) = block.get("text").and_then(Value::as_text) {
+                cutter.add_text(path, class, voice, text);
+            }
+        }
         "thinking" => {
             if cutter.form == Form::Messages || prints_reasoning(cutter.profile.engine) {
                 cutter.reasoning = true;
-                let text = block.get("thinking").and_then(Value::as_text);
-                text.into_iter().for_each(|text| cutter.add_text(path, class, Voice::Reasoning, text));
+                if let Some(text) = block.get("thinking").and_then(Value::as_text) {
+                    cutter.add_text(path, class, Voice::Reasoning, text);
+                }
             }
         }
         // Sealed for Anthropic's own servers.

@@ -49,6 +49,7 @@ const SUMMARIES: [&str; 3] = [
     "<state_snapshot>",
 ];
 
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 struct Cutter<'p> {
     profile: &'p Profile,
     form: Form,
@@ -175,7 +176,9 @@ impl<'p> Cutter<'p> {
             out.push(b'\n');
             text::push(function.get("description"), out);
             out.push(b'\n');
-            schema.into_iter().for_each(|schema| text::push_json(schema.raw(), out));
+            if let Some(schema) = schema {
+                text::push_json(schema.raw(), out);
+            }
         });
     }
 

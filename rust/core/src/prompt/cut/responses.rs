@@ -70,8 +70,9 @@ fn add_item(path: Path, class: Class, item: Value<'_>, cutter: &mut Cutter<'_>) 
             };
             match item.get("content") {
                 Some(content) if content.kind() == Kind::String => {
-                    let text = content.as_text();
-                    text.into_iter().for_each(|text| cutter.add_text(path.part(Part::Content), class, voice, text));
+                    if let Some(text) = content.as_text() {
+                        cutter.add_text(path.part(Part::Content), class, voice, text);
+                    }
                 }
                 Some(content) => {
                     for (index, part) in content.items().enumerate() {
