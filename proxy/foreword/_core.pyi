@@ -18,8 +18,8 @@ class Sidecar:
 
     ``config`` holds the settings that Rust needs, by their short names: upstream, engine, messages, model_map,
     template_order, billing_header, late_system, usage, ping_seconds, early_head_seconds, connect_seconds,
-    idle_seconds, answer_seconds, max_body_bytes, sessions, journal_mib, ledger, ledger_bytes, digest_key. Raises
-    ValueError with one sentence for a value it cannot use.
+    idle_seconds, answer_seconds, max_body_bytes, sessions, journal_mib, ledger, ledger_bytes, digest_key,
+    clickhouse_url, capture, capture_requests, capture_seconds. Raises ValueError with one sentence for a value it cannot use.
     """
 
     def __init__(self, config: dict[str, object]) -> None: ...
@@ -83,6 +83,12 @@ class Sidecar:
         """
     def close(self, message: str) -> None:
         """Ends every running exchange with an error event in its dialect that says ``message``."""
+    def capture(self, directory: str, requests: int, seconds: float) -> str:
+        """Captures the next ``requests`` prompts whole, with their text; returns the folder that they go to.
+
+        After ``seconds`` capturing ends and the folder is deleted. Replaces a capture under way. Raises OSError if the
+        directory cannot be used.
+        """
     def notices(self) -> list[tuple[str, str]]:
         """What the core has to say since the last call: (info or warning, a sentence for the log)."""
     def finish(self, seconds: float) -> None:

@@ -131,6 +131,35 @@ def _digest_key(text: str) -> str | None:
     return key
 
 
+_CLICKHOUSE_NAME = re.compile(r"[A-Za-z0-9_]+")
+
+
+def _clickhouse(text: str) -> str | None:
+    if not text:
+        return None
+    _key(text)
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https", "clickhouse", "clickhouses") or not parts.hostname:
+        raise ValueError("must be http(s)://[USER:PASSWORD@]HOST[:PORT]/[DATABASE][?table=NAME]")
+    try:
+        _ = parts.port
+    except ValueError:
+        raise ValueError("has a port that is not 1..65535") from None
+    name, equals, table = parts.query.partition("=")
+    if parts.fragment or (parts.query and (name, equals) != ("table", "=")):
+        raise ValueError("takes no parameter but table, and no fragment")
+    for named in (parts.path.strip("/"), table):
+        if named and not _CLICKHOUSE_NAME.fullmatch(named):
+            raise ValueError("names a database or table that is not made of letters, digits and _ alone")
+    if "%" in re.sub(r"%[0-9A-Fa-f]{2}", "", text) or re.search(r"%[01][0-9A-Fa-f]|%7[Ff]", text):
+        raise ValueError("holds a % that no two hex digits of a visible character follow")
+    return text
+
+
+def _off_or_directory(text: str) -> str | None:
+    return None if text == "off" else _directory(text)
+
+
 _SWITCH = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
 
 
@@ -352,12 +381,42 @@ TABLE: tuple[Setting, ...] = (
         _integer(1, 1_048_576),
     ),
     Setting(
+        "FOREWORD_CLICKHOUSE_URL",
+        "",
+        "URL",
+        "Where the records of a fleet go, beside or instead of the ledger:"
+        " http(s)://[USER:PASSWORD@]HOST[:PORT]/[DATABASE][?table=NAME], by default port 8123 (https: 8443), database"
+        " foreword, table exchanges.",
+        _clickhouse,
+    ),
+    Setting(
         "FOREWORD_DIGEST_KEY",
         "",
         "key of 16 characters or more",
         "Key of the digests in records: sidecars with one key can be compared. Empty: a random one, kept in the"
         " ledger's directory as digest.key, or as long as the process lives.",
         _digest_key,
+    ),
+    Setting(
+        "FOREWORD_CAPTURE",
+        "off",
+        "off or directory",
+        "Where whole requests go, WITH THEIR TEXT: the first FOREWORD_CAPTURE_REQUESTS prompts after the start.",
+        _off_or_directory,
+    ),
+    Setting(
+        "FOREWORD_CAPTURE_REQUESTS",
+        "20",
+        "0..1000",
+        "Prompts that are captured at the start; 256 MiB at most. 0: none, what has expired is deleted.",
+        _integer(0, 1000),
+    ),
+    Setting(
+        "FOREWORD_CAPTURE_SECONDS",
+        "3600",
+        "seconds",
+        "After this a capture ends, and what it wrote is deleted.",
+        _seconds(1, 7 * _DAY),
     ),
     Setting(
         "FOREWORD_LOG",
@@ -405,7 +464,11 @@ class Settings:
     journal_mib: int
     ledger: str | None
     ledger_mib: int
+    clickhouse_url: str | None = field(repr=False)
     digest_key: str | None = field(repr=False)
+    capture: str | None
+    capture_requests: int
+    capture_seconds: float
     log: Literal["json", "text"]
 
     @classmethod
@@ -451,13 +514,17 @@ class Settings:
             "journal_mib": self.journal_mib,
             "ledger": self.ledger,
             "ledger_bytes": self.ledger_mib * 1024 * 1024,
+            "clickhouse_url": self.clickhouse_url,
             "digest_key": self.digest_key,
+            "capture": self.capture,
+            "capture_requests": self.capture_requests,
+            "capture_seconds": self.capture_seconds,
         }
 
 
 def _shown(setting: Setting, text: str) -> str:
     """The refused value, unless it is a key; a password in a URL is masked."""
-    if setting.parse in (_key, _keys, _digest_key):
+    if setting.parse in (_key, _keys, _digest_key, _clickhouse):
         return ""
     masked = re.sub(r"//[^/@]*@", "//***@", text)
     return f" (it is {masked!r})"

@@ -1,5 +1,6 @@
 """The ledger of a real sidecar: each exchange a line, whatever happens to the process or to its disk."""
 
+import gzip
 import json
 import os
 import signal
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from .conftest import StartSidecar
-from .engine import ScriptedEngine, says
+from .engine import ScriptedEngine, answers, says
 from .sidecar import CHAT, MESSAGES, Sidecar, ask, children
 
 
@@ -142,3 +143,54 @@ def test_without_a_ledger_there_is_none(start_sidecar: StartSidecar, engine: Scr
     sidecar = start_sidecar(engine.url)
     served(sidecar, 1)
     assert "foreword_ledger" not in sidecar.request("GET", "/metrics").body.decode()
+
+
+def test_records_go_to_clickhouse_and_wait_while_it_is_away(
+    start_sidecar: StartSidecar, engine: ScriptedEngine
+) -> None:
+    engine.answer = says("hi")
+    with ScriptedEngine() as table:
+        table.answer = answers(500, b"Code: 60. no such table")
+        url = f"http://me:hunter2@127.0.0.1:{table.port}/db?table=llm"
+        sidecar = start_sidecar(engine.url, CLICKHOUSE_URL=url)
+        ids = served(sidecar, 2)
+        wait_for(lambda: counter(sidecar, "clickhouse_failures_total") > 0)
+        table.answer = answers(200, b"")
+        wait_for(lambda: counter(sidecar, "clickhouse_rows_total") == 2)
+        ids += served(sidecar, 3)
+        assert sidecar.stop() == 0, "what is queued goes out before the end"
+        refused = table.requests[0]
+        taken = [request for request in table.requests if request.body != refused.body]
+        taken.insert(0, next(request for request in table.requests[1:] if request.body == refused.body))
+        rows = [json.loads(line) for request in taken for line in request.body.splitlines()]
+        assert sorted(row["request_id"] for row in rows) == sorted(ids)
+        assert refused.target.startswith("/?query=INSERT%20INTO%20%60db%60.%60llm%60")
+        assert (refused.header("x-clickhouse-user"), refused.header("x-clickhouse-key")) == ("me", "hunter2")
+    log = sidecar.log.read_text()
+    assert "no such table" in log
+    assert "takes records again" in log
+    assert "hunter2" not in log
+
+
+def test_captures_are_whole_and_bounded_and_warned_of(
+    start_sidecar: StartSidecar, engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    engine.answer = says("hi")
+    directory = tmp_path / "captures"
+    sidecar = start_sidecar(engine.url, CAPTURE=str(directory), CAPTURE_REQUESTS="2", CAPTURE_SECONDS="600")
+    sidecar.post("/v1/messages/count_tokens", ask(content="not a prompt"))
+    body = json.dumps(ask(False, 'all of the "text"')).encode()
+    answer = sidecar.post(CHAT, gzip.compress(body), {"content-encoding": "gzip"})
+    served(sidecar, 3)
+    wait_for(lambda: "capture ended" in sidecar.log.read_text())
+    (folder,) = directory.iterdir()
+    first, second = sorted(folder.iterdir())
+    captured = json.loads(first.read_text())
+    assert captured["body"].encode() == body
+    assert (captured["request_id"], captured["route"]) == (answer.headers["request-id"], "chat")
+    assert json.loads(second.read_text())["route"] == "chat"
+    assert {path.stat().st_mode & 0o777 for path in (directory, folder)} == {0o700}
+    assert {path.stat().st_mode & 0o777 for path in (first, second)} == {0o600}
+    log = sidecar.log.read_text()
+    assert "WITH THEIR TEXT" in log
+    assert "all of the" not in log

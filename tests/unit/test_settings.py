@@ -61,6 +61,10 @@ def test_an_empty_variable_counts_as_not_set() -> None:
         ("FOREWORD_LEDGER", "/var/lib/foreword", "/var/lib/foreword"),
         ("FOREWORD_LEDGER_MIB", "64", 64),
         ("FOREWORD_DIGEST_KEY", "sixteen-letters.", "sixteen-letters."),
+        ("FOREWORD_CLICKHOUSE_URL", "https://me:p%40ss@ch:9/db?table=t", "https://me:p%40ss@ch:9/db?table=t"),
+        ("FOREWORD_CAPTURE", "off", None),
+        ("FOREWORD_CAPTURE", "/var/captures", "/var/captures"),
+        ("FOREWORD_CAPTURE_REQUESTS", "0", 0),
     ],
 )
 def test_good_values(name: str, text: str, value: object) -> None:
@@ -98,6 +102,15 @@ def test_good_values(name: str, text: str, value: object) -> None:
         ("FOREWORD_LEDGER", "relative/ledger"),
         ("FOREWORD_LEDGER_MIB", "0"),
         ("FOREWORD_DIGEST_KEY", "short"),
+        ("FOREWORD_CLICKHOUSE_URL", "ch:8123"),
+        ("FOREWORD_CLICKHOUSE_URL", "http://ch:99999"),
+        ("FOREWORD_CLICKHOUSE_URL", "http://ch/a-b"),
+        ("FOREWORD_CLICKHOUSE_URL", "http://ch/db?table=a`b"),
+        ("FOREWORD_CLICKHOUSE_URL", "http://ch/db?compress=1"),
+        ("FOREWORD_CLICKHOUSE_URL", "http://me:a%zz@ch"),
+        ("FOREWORD_CAPTURE", "captures"),
+        ("FOREWORD_CAPTURE_REQUESTS", "1001"),
+        ("FOREWORD_CAPTURE_SECONDS", "0"),
     ],
 )
 def test_wrong_values(name: str, text: str) -> None:

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use foreword_core::prompt::journal;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{Notify, watch};
 
+use crate::capture::{Capture, Order};
 use crate::exchange::Opening;
 use crate::export::{self, Export};
 use crate::notices::{Level, Notices};
@@ -40,6 +42,8 @@ pub struct Config {
     pub journal: journal::Limits,
     /// Where records go.
     pub export: export::Config,
+    /// Requests that are captured whole from the start on.
+    pub capture: Option<Order>,
 }
 
 /// What was learnt of the engine since the start.
@@ -83,6 +87,7 @@ pub(crate) struct Shared {
     pub(crate) stats: Stats,
     pub(crate) prefixes: Arc<Prefixes>,
     pub(crate) export: Export,
+    pub(crate) capture: Arc<Capture>,
     notices: Arc<Notices>,
     /// Told to every exchange that still runs when the sidecar must go.
     pub(crate) closing: watch::Receiver<Option<Fault>>,
@@ -129,14 +134,22 @@ impl Gateway {
         let mut profile = config.profile;
         let upstream = Upstream::new(&config.upstream, config.limits.connect)?;
         profile.anthropic_upstream = upstream.host().ends_with("anthropic.com");
-        let notices = Arc::default();
+        let notices: Arc<Notices> = Arc::default();
         let export = Export::start(config.export, &notices).map_err(|error| format!("no records: {error}"))?;
+        let capture = Arc::new(Capture::new(Arc::clone(&notices)));
+        if let Some(order) = config.capture {
+            // A switch of diagnosis never stops the start.
+            if let Err(error) = capture.arm(order) {
+                notices.warn(format!("nothing is captured: {error}"));
+            }
+        }
         let shared = Arc::new(Shared {
             upstream,
             limits: config.limits,
             stats: Stats::default(),
             prefixes: Arc::new(Prefixes::new(config.journal, export.digests().clone())),
             export,
+            capture,
             notices,
             closing,
             profile: Mutex::new(Arc::new(profile)),
@@ -259,6 +272,14 @@ impl Gateway {
     /// What the core has to say since the last call: sentences for the log.
     pub fn notices(&self) -> Vec<(Level, String)> {
         self.shared.notices.take()
+    }
+
+    /// Captures the next prompts whole, with their text; returns the folder that they go to.
+    ///
+    /// # Errors
+    /// The folder cannot be made.
+    pub fn capture(&self, order: Order) -> io::Result<PathBuf> {
+        self.shared.capture.arm(order)
     }
 
     /// Ends every exchange that still runs with `fault`, told in its dialect.

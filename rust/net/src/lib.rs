@@ -3,6 +3,8 @@
 //! Everything runs on one thread of its own with a tokio runtime that never meets the GIL. Python opens an
 //! exchange ([`Gateway::open`]), waits on the port's file descriptor, and takes what is ready ([`Port::drain`]).
 
+pub mod capture;
+pub mod clickhouse;
 pub mod digest;
 pub mod exchange;
 pub mod export;

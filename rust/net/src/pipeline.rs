@@ -221,11 +221,16 @@ impl Exchange<'_> {
             Request { route: opening.route, body: opening.body.clone(), anthropic: speaks_anthropic(opening) };
         let here = request.body.len() <= PREPARE_HERE && encoding == "identity";
         let prefixes = Arc::clone(&self.shared.prefixes);
+        let capture = Arc::clone(&self.shared.capture);
+        let (route, request_id) = (self.record.route_name(), self.record.request_id.clone());
         let client = self.record.client.clone();
         let work = move || {
             let mut request = request;
             if request.route != Route::Other {
                 request.body = encoding::decode(&encoding, request.body, limit)?;
+            }
+            if matches!(request.route, Route::Messages | Route::Chat | Route::Completions | Route::Responses) {
+                capture.take(route, &request_id, &request.body);
             }
             let mut prepared = request::prepare(request, &profile, ids)?;
             let prompt = prepared.prompt.take().filter(|prompt| !prompt.segments.is_empty());

@@ -95,10 +95,9 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// The thread that takes has ended.
-    pub(crate) fn finish(&self) {
-        locked(&self.state).done = true;
-        self.changed.notify_all();
+    /// Says that the thread that takes has ended, once the result is dropped: also when that thread panics.
+    pub(crate) fn finish_on_drop(&self) -> impl Drop {
+        Finish(self)
     }
 
     /// Waits until that is so, at most until `deadline`; whether it is.
@@ -115,6 +114,15 @@ impl Queue {
             (state, _) = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
         }
         true
+    }
+}
+
+struct Finish<'a>(&'a Queue);
+
+impl Drop for Finish<'_> {
+    fn drop(&mut self) {
+        locked(&self.0.state).done = true;
+        self.0.changed.notify_all();
     }
 }
 

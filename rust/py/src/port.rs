@@ -1,6 +1,7 @@
 //! The completion port as Python sees it: one descriptor to watch, one call that takes all that is ready.
 
 use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,6 +9,8 @@ use foreword_core::error::Fault;
 use foreword_core::profile::{Engine, LateSystem, MessagesMode, ModelMap, Profile, TemplateOrder, UsageMode};
 use foreword_core::prompt::journal;
 use foreword_core::request::Route;
+use foreword_net::capture::Order;
+use foreword_net::clickhouse::Table;
 use foreword_net::digest::Key;
 use foreword_net::gateway::{Learnt, Limits};
 use foreword_net::{Config, Gateway, Opening, export, ledger};
@@ -149,6 +152,12 @@ impl Sidecar {
         self.gateway.close(Fault::overloaded(message));
     }
 
+    /// Captures the next prompts whole. Raises `OSError` if the directory cannot be used.
+    fn capture(&self, directory: PathBuf, requests: u32, seconds: f64) -> PyResult<PathBuf> {
+        let lasting = duration("seconds", seconds)?;
+        Ok(self.gateway.capture(Order { directory, requests, lasting })?)
+    }
+
     /// What the core has to say since the last call: (level, sentence).
     fn notices(&self) -> Vec<(&'static str, String)> {
         self.gateway.notices().into_iter().map(|(level, text)| (level.name(), text)).collect()
@@ -243,6 +252,7 @@ fn read_config(config: &Bound<'_, PyDict>) -> PyResult<Config> {
             bytes: required(config, "journal_mib")?.extract::<usize>()?.saturating_mul(1024 * 1024),
         },
         export: read_export(config)?,
+        capture: read_capture(config)?,
     })
 }
 
@@ -251,8 +261,16 @@ fn read_export(config: &Bound<'_, PyDict>) -> PyResult<export::Config> {
     let bytes = required(config, "ledger_bytes")?.extract()?;
     Ok(export::Config {
         ledger: text("ledger")?.map(|directory| ledger::Config { directory: directory.into(), bytes }),
+        clickhouse: text("clickhouse_url")?.map(|url| Table::parse(&url)).transpose().map_err(PyValueError::new_err)?,
         digest_key: text("digest_key")?.map(|key| Key::from_text(&key)),
     })
+}
+
+fn read_capture(config: &Bound<'_, PyDict>) -> PyResult<Option<Order>> {
+    let directory: Option<PathBuf> = required(config, "capture")?.extract()?;
+    let requests = required(config, "capture_requests")?.extract()?;
+    let lasting = duration("capture_seconds", required(config, "capture_seconds")?.extract()?)?;
+    Ok(directory.map(|directory| Order { directory, requests, lasting }))
 }
 
 fn duration(name: &str, seconds: f64) -> PyResult<Duration> {

@@ -149,13 +149,13 @@ struct Writer {
 
 impl Writer {
     fn run(mut self) {
-        // Whoever waits for the end must learn of it, also if this thread panics.
-        let _finish = Finish(Arc::clone(&self.queue));
+        let queue = Arc::clone(&self.queue);
+        let _finish = queue.finish_on_drop();
         match self.files.mend() {
             Err(error) if error.kind() != io::ErrorKind::NotFound => self.failed(&error),
             _ => (),
         }
-        while let Some(mut records) = self.queue.take(PORTION) {
+        while let Some(mut records) = queue.take(PORTION) {
             self.write(&mut records);
         }
         if let Err(error) = self.files.finish() {
@@ -191,15 +191,6 @@ impl Writer {
             self.notices
                 .warn(format!("the ledger in {directory} cannot be written: {error}; requests go on, trying again"));
         }
-    }
-}
-
-/// Says that the thread has ended.
-struct Finish(Arc<Queue>);
-
-impl Drop for Finish {
-    fn drop(&mut self) {
-        self.0.finish();
     }
 }
 
