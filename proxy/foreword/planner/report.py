@@ -172,8 +172,9 @@ def _how(fit: Fit, shape: str) -> str:
     if fit.source == "default":
         return "as measured once on Strata; no samples of this engine"
     error = "too few samples to tell the error"
-    if fit.mean_error is not None and fit.max_error is not None:
-        error = f"error {fit.mean_error:.1%} on average, {fit.max_error:.1%} at most"
+    if fit.mean_error is not None:
+        most = "" if fit.max_error is None else f", {fit.max_error:.1%} at most"
+        error = f"error {fit.mean_error:.1%} on average{most}"
     return f"{shape} through {fit.samples:,} samples of the log, {error}"
 
 
