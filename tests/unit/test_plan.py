@@ -215,6 +215,22 @@ def test_every_form_of_the_log() -> None:
     assert any("1.6 GiB" in note for note in load.notes)
 
 
+def test_a_log_cut_anywhere_and_bytes_of_any_kind_are_read(tmp_path: Path) -> None:
+    text, log = FORMS.read_bytes(), tmp_path / "engine.log"
+    whole = len(logs.read_log([FORMS]).prompts)
+    for end in range(0, len(text), 11):
+        log.write_bytes(text[:end])
+        assert len(logs.read_log([log]).prompts) <= whole
+    # Rotated in the middle of a line, which both parts then lack.
+    first, second = tmp_path / "engine.log.1", tmp_path / "engine.log"
+    cut = text.index(b"= 16384 reused")
+    first.write_bytes(text[:cut])
+    second.write_bytes(text[cut:])
+    assert len(logs.read_log([first, second]).prompts) == whole - 1
+    log.write_bytes(random.Random(1).randbytes(300_000) + b"\n" + text + b"\xff\xfe" * 100_000)
+    assert len(logs.read_log([log]).prompts) == whole
+
+
 def test_a_restart_is_no_negative_number(tmp_path: Path) -> None:
     line = "strata serve: conversation cache: parked 9 tokens in 1 ms; parked=1 bytes=9 evictions={} snapshot_bytes=9"
     facts = logs.read_log([written(tmp_path / "log", [line.format(n) for n in (2, 5, 1, 1, 4)])])

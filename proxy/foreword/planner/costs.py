@@ -78,7 +78,8 @@ def _table(points: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def fit_prefill(samples: list[tuple[int, float]]) -> tuple[float, float, Fit]:
-    """Tokens a second and seconds that every prompt takes, from (tokens read, seconds) by least squares."""
+    """Tokens a second and seconds that every prompt takes, from (tokens read, seconds) by least squares. The error is
+    what all prompts together miss, over all their time."""
     default = Costs()
     unfit = default.prefill_rate, default.prefill_floor, Fit("default")
     read = [float(tokens) for tokens, _ in samples]
@@ -91,12 +92,5 @@ def fit_prefill(samples: list[tuple[int, float]]) -> tuple[float, float, Fit]:
         slope, floor = statistics.linear_regression(read, took, proportional=True)
     if slope <= 0:
         return unfit
-    errors = [
-        abs(floor + slope * n - seconds) / seconds for n, seconds in zip(read, took, strict=True) if seconds
-    ]
-    fit = (
-        Fit("log", len(samples), statistics.fmean(errors), max(errors))
-        if errors
-        else Fit("log", len(samples))
-    )
-    return 1 / slope, floor, fit
+    missed = sum(abs(floor + slope * n - seconds) for n, seconds in zip(read, took, strict=True))
+    return 1 / slope, floor, Fit("log", len(samples), missed / sum(took))

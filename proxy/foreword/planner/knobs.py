@@ -1,23 +1,33 @@
-"""What each knob changes alone, from the setting that runs today."""
+"""What each knob changes, from the setting that runs today."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Final
 
 from .grid import Planner, Row, Setting
 from .target import Target
 
+_ROADMAP_MIB: Final = 24_000
+_DENSE: Final = 4_096
+"""What the operators of Strata proposed after the storm of evictions: a budget, and the step between checkpoints."""
+
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """One change and its outcome. ``met``: whether the target is met with it alone."""
+    """One change, or two together, and the outcome. ``met``: whether the target is met with it."""
 
     name: str
     row: Row
     met: bool
 
+    @property
+    def alone(self) -> bool:
+        """Whether it is one change."""
+        return ", " not in self.name or "prompt-cache" in self.name
+
 
 def turned(planner: Planner, today: Setting, enough: Setting, target: Target) -> list[Knob]:
-    """Today's setting first, then one change after the other. ``enough``: a setting with room for the load."""
+    """Today's setting first, then each change alone, then two together. ``enough``: one with room for the load."""
     named = list(_changes(planner, today, enough))
     rows = planner.rows(setting for _, setting in named)
     return [
@@ -27,25 +37,26 @@ def turned(planner: Planner, today: Setting, enough: Setting, target: Target) ->
 
 
 def _changes(planner: Planner, today: Setting, enough: Setting) -> Iterator[tuple[str, Setting]]:
+    half = planner.largest_snapshot() // 2
+    longest = max(request.prompt for request in planner.load.requests)
+    admit, cap = (200_000, 120_000) if longest > 200_000 else (longest * 3 // 4, longest // 2)
     yield "as today", today
-    if today.mib < 24_000 < enough.mib:
-        yield "mib 24000", replace(today, mib=24_000)
+    if today.mib < _ROADMAP_MIB < enough.mib:
+        yield f"mib {_ROADMAP_MIB}", replace(today, mib=_ROADMAP_MIB)
     if enough.mib > today.mib:
         yield f"mib {enough.mib}", replace(today, mib=enough.mib)
     if enough.slots > today.slots:
         yield f"slots {enough.slots}", replace(today, slots=enough.slots)
-    if (enough.mib > today.mib) and (enough.slots > today.slots):
-        yield f"mib {enough.mib} and slots {enough.slots}", replace(today, mib=enough.mib, slots=enough.slots)
-    dense = 4_096
-    if today.every != dense:
-        yield f"every {dense}", replace(today, every=dense)
+    if today.every != _DENSE:
+        yield f"every {_DENSE}", replace(today, every=_DENSE)
         yield (
-            f"every {dense} and prompt-cache {today.kept * 4}",
-            replace(today, every=dense, kept=today.kept * 4),
+            f"every {_DENSE}, prompt-cache {today.kept * 4}",
+            replace(today, every=_DENSE, kept=today.kept * 4),
         )
-    half = planner.largest_snapshot() // 2
     yield f"skip parking above {half} MiB", replace(today, skip_above_mib=half)
-    longest = max(request.prompt for request in planner.load.requests)
-    admit, cap = (200_000, 120_000) if longest > 200_000 else (longest * 3 // 4, longest // 2)
     yield f"refuse prompts above {admit}", replace(today, admit=admit)
     yield f"cap assembled prompts at {cap}", replace(today, cap=cap)
+    if enough.mib > today.mib and enough.slots > today.slots:
+        yield f"mib {enough.mib}, slots {enough.slots}", replace(today, mib=enough.mib, slots=enough.slots)
+    if today.mib < _ROADMAP_MIB < enough.mib:
+        yield f"mib {_ROADMAP_MIB}, cap {cap}", replace(today, mib=_ROADMAP_MIB, cap=cap)

@@ -20,7 +20,7 @@ _LINE: Final = 64 * 1024
 """Bytes of a line that are looked at."""
 _SLACK: Final = 64
 """Tokens by which a resume point may miss a turn's end: a template's own words."""
-_GROWTH: Final = (8, 16_384)
+_GROWTH: Final = (8, 32_768)
 """Tokens that a turn adds, at least and at most, where nothing but length connects it with the one before."""
 _MOST_LINES: Final = 1_000
 """Conversations that are thought of at once; those that were not used for longest are thought to be over."""
@@ -106,7 +106,7 @@ def load_of(facts: LogFacts) -> Load:
         raise LoadError("the log has no line `prompt N tokens = A reused + B read`")
     inference = _Inference()
     placed = [inference.place(prompt) for prompt in facts.prompts]
-    head = _common_head(inference.fallen)
+    head = _common_head(inference.heads)
     system = head if head >= _ROOT and head % _STEP else 0
     requests = [
         Request(
@@ -121,7 +121,7 @@ def load_of(facts: LogFacts) -> Load:
     ]
     inferred = (
         "From a log alone: it has no times, so there are no times to first token; and no names, so conversations are"
-        f" inferred from lengths. {len(inference.fallen):,} of {len(requests):,} prompts fell back to a checkpoint or"
+        f" inferred from lengths. {inference.fallen:,} of {len(requests):,} prompts fell back to a checkpoint or"
         f" to nothing and were placed by their length alone, {inference.ambiguous:,} of them with more than one"
         " conversation to choose from."
     )
@@ -152,8 +152,10 @@ class _Inference:
     def __init__(self) -> None:
         self._lines: list[_Line] = []
         self._made = 0
-        self.fallen: list[int] = []
-        """What was reused by prompts that a length alone placed."""
+        self.fallen = 0
+        """Prompts that a length alone placed."""
+        self.heads: Counter[int] = Counter()
+        """What prompts reused that did not go on where their conversation ended."""
         self.ambiguous = 0
 
     def place(self, prompt: PromptRead) -> tuple[int, int]:
@@ -161,6 +163,8 @@ class _Inference:
         line = self._resumed(prompt)
         if line is None:
             line = self._by_length(prompt)
+            if prompt.reused:
+                self.heads[prompt.reused] += 1
         if line is None:
             line = _Line(self._made, 0, 0)
             self._made += 1
@@ -193,15 +197,14 @@ class _Inference:
             if _GROWTH[0] <= prompt.tokens - line.total <= _GROWTH[1]
         ]
         if near:
-            self.fallen.append(prompt.reused)
+            self.fallen += 1
             self.ambiguous += len(near) > 1
         return min(near, key=lambda line: abs(prompt.tokens - line.total), default=None)
 
 
-def _common_head(fallen: list[int]) -> int:
+def _common_head(heads: Counter[int]) -> int:
     """What most prompts had in common with others: of equals the longest."""
-    counts = Counter(reused for reused in fallen if reused)
-    return max(counts, key=lambda reused: (counts[reused], reused), default=0)
+    return max(heads, key=lambda reused: (heads[reused], reused), default=0)
 
 
 def _lines(paths: list[Path]) -> Iterator[str]:

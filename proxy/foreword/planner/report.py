@@ -106,7 +106,8 @@ def conclusion(plan: Plan) -> str:
             lines.append(f"  Needed: {flags(plan.needed)}")
             lines.append(f"  {_costs_of(plan.needed)}")
         else:
-            lines.append("  No budget meets it either: not even with every conversation kept.")
+            lines.append("  No budget meets it either. With every conversation kept that comes back:")
+            lines.append(f"  {_costs_of(plan.working_set)}")
     best = plan.recommended or plan.needed
     if (
         plan.returning is not None
@@ -118,7 +119,7 @@ def conclusion(plan: Plan) -> str:
         )
         lines.append(f"turns are lost with {flags(plan.returning)}")
         lines.append(f"  {_costs_of(plan.returning)}")
-    if plan.knobs and not any(knob.met for knob in plan.knobs):
+    if not any(knob.met for knob in plan.knobs if knob.alone):
         lines.append("  No knob alone is enough; the table of knobs shows what each is worth.")
     return "\n".join(lines)
 
@@ -171,14 +172,15 @@ def _how(fit: Fit, shape: str) -> str:
     if fit.source == "default":
         return "as measured once on Strata; no samples of this engine"
     error = "too few samples to tell the error"
-    if fit.mean_error is not None and fit.max_error is not None:
-        error = f"error {fit.mean_error:.1%} on average, {fit.max_error:.1%} at most"
+    if fit.mean_error is not None:
+        most = "" if fit.max_error is None else f", {fit.max_error:.1%} at most"
+        error = f"error {fit.mean_error:.1%} on average{most}"
     return f"{shape} through {fit.samples:,} samples of the log, {error}"
 
 
 def _knobs(plan: Plan) -> str:
     head = [
-        "one knob alone",
+        "knob",
         "evictions",
         "lost turns",
         "fall back to",
@@ -234,7 +236,7 @@ def _grid(plan: Plan) -> str:
         )
     hidden = len(plan.rows) - len(shown)
     more = (
-        f"\n{hidden} more settings of the grid gain nothing over one of these (--json has all)"
+        f"\nof {len(plan.rows)} settings {hidden} gain nothing over one of these; --json has all"
         if hidden
         else ""
     )

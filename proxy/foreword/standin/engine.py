@@ -187,12 +187,12 @@ class Run:
     async def _read(self) -> None:
         engine, options = self._engine, self._engine.options
         loop = asyncio.get_running_loop()
-        began = due = loop.time()
         found = engine.memory.start(self._prompt, self._salt)
+        # Parking and restoring come before the reading, and are told apart from it.
+        began = due = loop.time() + found.seconds
         self._done = self.cached_tokens = found.tokens
         engine.totals["prefix_cache_queries"] += self.prompt_tokens
         engine.totals["prefix_cache_hits"] += found.tokens - found.loaded
-        due += found.seconds
         while self._done < self.prompt_tokens:
             step = min(options.prefill_step, self.prompt_tokens - self._done)
             if options.prefill_rate:

@@ -64,8 +64,6 @@ class _Exchange:
         if b"transfer-encoding" in headers or not length.isdigit():
             self._writer.write(b"HTTP/1.0 411 Length Required\r\nconnection: close\r\n\r\n")
             return
-        if headers.get(b"expect", b"").lower() == b"100-continue":
-            self._writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._body = await self._reader.readexactly(int(length))
         await app(scope, self._receive, self._send)
 

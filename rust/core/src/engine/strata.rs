@@ -210,21 +210,21 @@ impl<T: Text> Strata<T> {
     }
 }
 
-impl Text for Vec<u32> {
-    fn tokens(&self) -> u64 {
-        self.len() as u64
-    }
-
-    fn shared(&self, prompt: &Self) -> u64 {
-        self.iter().zip(prompt).take_while(|(one, other)| one == other).count() as u64
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const GIB: u64 = 1 << 30;
+
+    impl Text for Vec<u32> {
+        fn tokens(&self) -> u64 {
+            self.len() as u64
+        }
+
+        fn shared(&self, prompt: &Self) -> u64 {
+            self.iter().zip(prompt).take_while(|(one, other)| one == other).count() as u64
+        }
+    }
 
     fn engine(budget: u64, slots: usize) -> Strata<Vec<u32>> {
         Strata::new(Settings {
