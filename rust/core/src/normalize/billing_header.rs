@@ -40,6 +40,11 @@ pub fn find(text: Text<'_>) -> Header {
     }
 }
 
+/// Whether a text has nothing but white space.
+pub fn is_blank(text: Text<'_>) -> bool {
+    text.chars().all(|(character, _)| character.is_whitespace())
+}
+
 fn find_one(text: Text<'_>) -> Header {
     let mut cursor = Cursor { text, at: 0 };
     cursor.skip(char::is_whitespace);
