@@ -487,13 +487,18 @@ fn check_folded(body: &[u8], ask: &foreword_core::answer::Ask, out: &[u8], fault
 
 /// A stream of chunks that knows the shapes but no order, drawn from the input.
 pub fn chunks(data: &[u8]) {
+    stream(&drawn(data));
+}
+
+/// The input of [`stream`] that is drawn from `data`.
+pub fn drawn(data: &[u8]) -> Vec<u8> {
     let mut draw = Draw { data };
     let (head, seed) = (draw.byte() & 0b11_0000, draw.byte());
     let mut body = vec![head, seed];
     while !draw.data.is_empty() && body.len() < 1 << 14 {
         body.extend_from_slice(&draw.event());
     }
-    stream(&body);
+    body
 }
 
 /// Draws from the input.

@@ -8,7 +8,7 @@ use crate::json::Text;
 
 const NAME: &str = "x-anthropic-billing-header:";
 
-/// No real value is longer; a longer one is not a header's.
+/// No real value is longer, in bytes of UTF-8; a longer one is not a header's.
 const MAX_VALUE: usize = 256;
 
 /// What the head of a system text is.
@@ -38,6 +38,11 @@ pub fn find(text: Text<'_>) -> Header {
             other => return if cut == 0 { other } else { Header::Prefix(cut) },
         }
     }
+}
+
+/// Whether a text has nothing but white space.
+pub fn is_blank(text: Text<'_>) -> bool {
+    text.chars().all(|(character, _)| character.is_whitespace())
 }
 
 fn find_one(text: Text<'_>) -> Header {
@@ -86,9 +91,10 @@ fn pair(cursor: &mut Cursor<'_>) -> Pair {
     if !cursor.take('=') {
         return Pair::None;
     }
-    let start = cursor.at;
+    let value = cursor.at;
     cursor.skip(|character| character != ';' && !character.is_whitespace());
-    if cursor.at - start > MAX_VALUE {
+    let value = cursor.text.raw().get(value..cursor.at).unwrap_or_default();
+    if Text::new(value).decoded_len() > MAX_VALUE {
         return Pair::None;
     }
     let end = cursor.at;

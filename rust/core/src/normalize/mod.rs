@@ -76,6 +76,8 @@ enum Dialect {
 enum Stripped {
     /// Nothing is left of it: the next text is the first one.
     Gone,
+    /// It has nothing but white space, which is looked through: the next text is the first one.
+    Blank,
     /// It stays, changed or not; nothing behind it is looked at.
     Settled,
 }
@@ -110,10 +112,12 @@ impl<'t, 'e> Run<'t, 'e> {
             Some(system) if system.items().next().is_some() => self.strip_list(system),
             _ => return self.strip_leading(),
         };
-        if matches!(stripped, Stripped::Gone) {
-            self.edits.remove_member(body, "system");
-            self.strip_leading();
+        match stripped {
+            Stripped::Gone => self.edits.remove_member(body, "system"),
+            Stripped::Blank => {}
+            Stripped::Settled => return,
         }
+        self.strip_leading();
     }
 
     /// Rule 1 on the system messages at the head of the conversation.
@@ -131,6 +135,7 @@ impl<'t, 'e> Run<'t, 'e> {
             };
             match stripped {
                 Stripped::Gone => self.gone[index] = true,
+                Stripped::Blank => {}
                 Stripped::Settled => return,
             }
         }
@@ -139,6 +144,7 @@ impl<'t, 'e> Run<'t, 'e> {
     fn strip_text(&mut self, literal: Value<'_>) -> Stripped {
         let Some(text) = literal.as_text() else { return Stripped::Settled };
         match billing_header::find(text) {
+            Header::Absent if billing_header::is_blank(text) => Stripped::Blank,
             Header::Absent => Stripped::Settled,
             Header::Unknown => {
                 self.notes.note_unknown(BILLING_HEADER);
@@ -160,11 +166,16 @@ impl<'t, 'e> Run<'t, 'e> {
     fn strip_list(&mut self, list: Value<'_>) -> Stripped {
         let blocks: Vec<_> = list.items().collect();
         let mut gone = vec![false; blocks.len()];
+        let mut left = Stripped::Blank;
         for (block, gone) in blocks.iter().zip(&mut gone) {
             let Some(literal) = text_of(*block) else { continue };
             match self.strip_text(literal) {
                 Stripped::Gone => *gone = true,
-                Stripped::Settled => break,
+                Stripped::Blank => {}
+                Stripped::Settled => {
+                    left = Stripped::Settled;
+                    break;
+                }
             }
         }
         if gone.iter().all(|&gone| gone) && !gone.is_empty() {
@@ -173,7 +184,7 @@ impl<'t, 'e> Run<'t, 'e> {
         if gone.contains(&true) {
             self.edits.remove_items(list, |index| gone[index]);
         }
-        Stripped::Settled
+        left
     }
 
     /// Rule 2.

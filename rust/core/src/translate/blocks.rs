@@ -148,7 +148,9 @@ impl<F: Form> Blocks<F> {
         });
         let is_next = self.is_new(at);
         let call = &mut self.calls[at];
+        // An id that comes when the block may be open already is too late, in either form of an answer.
         if call.id.is_empty()
+            && (call.progress.first().is_none() || call.name.is_empty())
             && let Some(id) = delta.id
         {
             call.id = id.decode().into_owned();

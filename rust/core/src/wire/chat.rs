@@ -120,7 +120,7 @@ impl<'t> Choice<'t> {
                     (choice.delta, choice.whole) = (Some(value), true);
                 }
                 b"finish_reason" => choice.finish = value.as_text(),
-                b"stop_reason" | b"matched_stop" => choice.stop = value.as_text().or(choice.stop),
+                b"stop_reason" | b"matched_stop" => choice.stop = filled(value).or(choice.stop),
                 _ => {}
             }
         }

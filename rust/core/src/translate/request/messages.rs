@@ -277,7 +277,8 @@ impl Head<'_> {
         if matches!(found, Header::Whole | Header::Prefix(_)) {
             self.notes.note_rule(BILLING_HEADER);
         }
-        self.strip &= found == Header::Whole;
+        self.strip &= found == Header::Whole
+            || (found == Header::Absent && literal.as_text().is_some_and(billing_header::is_blank));
         match found {
             Header::Whole => {}
             Header::Prefix(cut) => self.text.join(Inside::behind(literal, cut)),
