@@ -148,10 +148,10 @@ def test_what_the_engines_metrics_say() -> None:
     }
     assert health["parking"] is None
     assert health["findings"] == []
-    text = sidecar.ask("/metrics").text
-    assert "foreword_engine_waiting 7.0" in text
-    assert "foreword_engine_l1_hit_tokens_total 800.0" in text
-    assert 'foreword_engine_scrapes_total{result="ok"} 2.0' in text
+    shown = sidecar.ask("/metrics").text
+    assert "foreword_engine_waiting 7.0" in shown
+    assert "foreword_engine_l1_hit_tokens_total 800.0" in shown
+    assert 'foreword_engine_scrapes_total{result="ok"} 2.0' in shown
 
 
 def test_a_hung_engine_leaves_what_was_known_and_says_so() -> None:
