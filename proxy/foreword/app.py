@@ -53,7 +53,11 @@ def create() -> Router:
     def ended(record: bytes) -> None:
         """An exchange has ended. Its record may wait for the engine's log; then it comes again, as a final one."""
         if not observer.holds(record):
-            records(record)
+            final(record)
+
+    def final(record: bytes) -> None:
+        """A record that nothing is added to any more."""
+        records(record)
 
     port = Port(sidecar, ended)
     gateway = Gateway(
@@ -70,7 +74,7 @@ def create() -> Router:
         engine,
         board,
         core=sidecar,
-        final=lambda record: records(record),
+        final=final,
         doubt=lambda restarted: watch.doubt(restarted=restarted),
     )
 

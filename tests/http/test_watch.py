@@ -159,7 +159,7 @@ def test_metrics_that_change_their_names(engine: ScriptedEngine, start_sidecar: 
     assert findings(sidecar) == {}, "an older name for the same"
     probes.names = {"prefix_cache_hits": "hits_of_the_cache"}
     until(lambda: "metrics-missing" in findings(sidecar))
-    assert findings(sidecar)["metrics-missing"]["evidence"]["missing"] == ["vllm_prefix_cache_hits"]
+    assert health(sidecar)["engine"]["metrics"]["missing"] == ["vllm_prefix_cache_hits"]
     chats(sidecar)
     probes.names = {}
     until(lambda: findings(sidecar) == {})
@@ -229,3 +229,32 @@ def test_a_log_that_rotates(engine: ScriptedEngine, start_sidecar: StartSidecar,
         + "strata serve: conversation cache: skip parking (snapshot 3346 MiB exceeds available budget)\n" * 3
     )
     until(lambda: "parking-cannot-hold" in findings(sidecar))
+
+
+def test_the_log_tells_what_was_reused(
+    engine: ScriptedEngine, start_sidecar: StartSidecar, tmp_path: Path
+) -> None:
+    """A build that reports no cached tokens: the record waits for the log's line."""
+    engine.probes = {"/v1/models": models("m")}
+    engine.answer = says("hello", {"prompt_tokens": 1000, "completion_tokens": 5, "total_tokens": 1005})
+    log = tmp_path / "strata.txt"
+    log.write_text("strata serve: session is up\n")
+    sidecar = start_sidecar(engine.url, ENGINE="strata", ENGINE_LOG=str(log), ENGINE_METRICS_SECONDS="0")
+    until(lambda: health(sidecar)["engine"]["log"]["trouble"] is None)
+    until(lambda: health(sidecar)["engine"]["log"]["joins"] is not None)
+    time.sleep(0.3)
+    answer = sidecar.post(CHAT, ask())
+    with log.open("a") as file:
+        file.write(
+            "strata serve: prompt 1000 tokens = 900 reused + 100 read in 150 ms, 5 generated in 60 ms\n"
+        )
+    record = sidecar.record(answer)
+    assert record["usage"]["cached_tokens"] == 900
+    assert record["cached_source"] == "log"
+    assert "pending" not in record
+    begun = time.monotonic()
+    record = sidecar.record(sidecar.post(CHAT, ask()))
+    assert 2 < time.monotonic() - begun < 8, "no line comes: it waits for a while, and no longer"
+    assert record["usage"]["cached_tokens"] is None
+    assert record["cached_source"] is None
+    assert health(sidecar)["engine"]["log"]["joins"].items() >= {"joined": 1, "unmatched": 1}.items()
