@@ -108,7 +108,6 @@ def test_a_storm_of_evictions(watched: Callable[..., tuple[Engine, Sidecar]]) ->
         for conversation in turns:
             conversation.turn()
     until(lambda: {"eviction-storm", "checkpoint-collapse"} <= set(findings(sidecar)))
-    assert findings(sidecar)["eviction-storm"]["count"] >= 5
     parking = health(sidecar)["parking"]
     assert parking["evictions"] >= 5
     assert parking["budget_bytes"] == 4096 * 2**20
