@@ -56,7 +56,7 @@ def create() -> Router:
             final(record)
 
     def final(record: bytes) -> None:
-        """A record that nothing is added to any more, to everyone who reads them."""
+        """A record that nothing is added to any more."""
         records(record)
 
     port = Port(sidecar, ended)

@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import orjson
 import pytest
+from tests.conftest import ROOT
 
 from foreword import __version__, cli
 from foreword.settings import TABLE
@@ -98,8 +99,12 @@ class Engine(BaseHTTPRequestHandler):
 
     details: dict[str, int] | None = {"cached_tokens": 480}
     stream_status = 200
+    metrics = (ROOT / "tests/fixtures/engines/vllm/metrics-0.32.txt").read_bytes()
 
     def do_GET(self) -> None:
+        if self.path == "/metrics" and self.metrics:
+            self._answer(200, self.metrics)
+            return
         answers: dict[str, object] = {
             "/v1/models": {"data": [{"id": "tiny", "owned_by": "vllm", "max_model_len": 65536}]},
             "/version": {"version": "0.32.0"},
@@ -146,7 +151,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Engine]]:
 
 def checks(capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[str, object]]:
     report = orjson.loads(capsys.readouterr().out)
-    assert report["good"] is all(line["level"] != "finding" for line in report["checks"])
+    assert report["good"] is all(line["level"] != "fail" for line in report["checks"])
     return {line["name"]: (line["level"], line["value"]) for line in report["checks"]}
 
 
@@ -154,13 +159,18 @@ def checks(capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[str, object]]:
 def test_check_of_a_good_engine(capsys: pytest.CaptureFixture[str]) -> None:
     assert status("check", "--json") == 0
     assert checks(capsys) == {
-        "engine": ("good", "vllm"),
-        "models": ("good", ["tiny"]),
-        "billing header": ("good", False),
-        "template order": ("good", "tools-first"),
-        "late system messages": ("good", True),
-        "cached tokens in usage": ("good", 480),
-        "usage of streams": ("good", True),
+        "engine": ("ok", "vllm"),
+        "models": ("ok", ["tiny"]),
+        "context length": ("ok", 65536),
+        "billing header": ("ok", False),
+        "template order": ("ok", "tools-first"),
+        "late system messages": ("ok", True),
+        "earlier reasoning": ("ok", False),
+        "cached tokens in usage": ("ok", 480),
+        "usage of streams": ("ok", True),
+        "metrics": ("ok", []),
+        "cache step": ("ok", 32),
+        "second cache level": ("ok", True),
     }
 
 
@@ -168,8 +178,8 @@ def test_check_of_a_good_engine(capsys: pytest.CaptureFixture[str]) -> None:
 def test_check_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert status("check") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("good     engine                  vllm 0.32.0 at http://127.0.0.1:")
-    assert len(lines) == 7
+    assert lines[0].startswith("OK    engine                  vllm 0.32.0 at http://127.0.0.1:")
+    assert len(lines) == 12
 
 
 def test_check_finds_usage_without_cached_tokens(
@@ -177,7 +187,7 @@ def test_check_finds_usage_without_cached_tokens(
 ) -> None:
     engine.details = None
     assert status("check", "--json") == 1
-    assert checks(capsys)["cached tokens in usage"] == ("finding", None)
+    assert checks(capsys)["cached tokens in usage"] == ("fail", None)
 
 
 def test_check_notes_a_cache_that_holds_nothing_and_refused_stream_options(
@@ -187,8 +197,30 @@ def test_check_notes_a_cache_that_holds_nothing_and_refused_stream_options(
     engine.stream_status = 400
     assert status("check", "--json") == 0
     found = checks(capsys)
-    assert found["cached tokens in usage"] == ("note", 0)
-    assert found["usage of streams"] == ("note", False)
+    assert found["cached tokens in usage"] == ("warn", 0)
+    assert found["usage of streams"] == ("warn", False)
+
+
+def test_check_says_what_to_do(engine: type[Engine], capsys: pytest.CaptureFixture[str]) -> None:
+    engine.details = None
+    assert status("check") == 1
+    shown = capsys.readouterr().out
+    assert "FAIL  cached tokens in usage  not reported\n" in shown
+    assert "-> start vLLM with --enable-prompt-tokens-details" in shown
+
+
+def test_check_of_metrics(engine: type[Engine], capsys: pytest.CaptureFixture[str]) -> None:
+    engine.metrics = b""
+    assert status("check", "--json") == 0
+    assert checks(capsys)["metrics"] == ("warn", None)
+    engine.metrics = (ROOT / "tests/fixtures/engines/vllm/metrics-offload.txt").read_bytes()
+    status("check", "--json")
+    found = checks(capsys)
+    assert found["cache step"] == ("ok", 256)
+    assert found["second cache level"] == ("warn", False), "written and not read"
+    engine.metrics = (ROOT / "tests/fixtures/engines/vllm/metrics-0.8.txt").read_bytes()
+    status("check", "--json")
+    assert checks(capsys)["metrics"][0] == "warn"
 
 
 @pytest.mark.usefixtures("engine")
@@ -197,7 +229,7 @@ def test_check_finds_a_header_that_nobody_takes_out(
 ) -> None:
     monkeypatch.setenv("FOREWORD_RULE_BILLING_HEADER", "off")
     assert status("check", "--json") == 1
-    assert checks(capsys)["billing header"] == ("finding", False)
+    assert checks(capsys)["billing header"] == ("fail", False)
 
 
 @pytest.mark.parametrize("upstream", ["http://127.0.0.1:9", "unix:/nowhere/engine.sock"])
@@ -206,7 +238,7 @@ def test_check_without_an_engine(
 ) -> None:
     monkeypatch.setenv("FOREWORD_UPSTREAM", upstream)
     assert status("check", "--json") == 1
-    assert checks(capsys) == {"engine": ("finding", None)}
+    assert checks(capsys) == {"engine": ("fail", None)}
 
 
 def test_the_module_runs() -> None:

@@ -36,8 +36,8 @@ def test_every_form_of_stratas_log() -> None:
         BudgetCut(1717986918, 8 * 2**30),
         Parked(64930, parked=2, bytes=4666064776, evictions=0, snapshot_bytes=2510827952),
         Restored(63261, "live", 0.2097, parked=2, bytes=6313466544),
-        PromptRead(63293, 63261, 32, 0.838, 4),
-        PromptRead(254000, 16384, 237616, 365.563, 88),
+        PromptRead(63293, 63261, 32, 0.838, 4, 6),
+        PromptRead(254000, 16384, 237616, 365.563, 88, 6),
         Superseded(1),
         Skipped("snapshot-over-budget", 3346 * MIB),
         Skipped("ram-admission"),
@@ -117,7 +117,7 @@ def test_lines_about_other_things(line: str) -> None:
 
 def test_two_writers_on_one_line() -> None:
     cut = "strata serve: conversation cache: parked 64930 tok"
-    assert strata(cut + STRATA[5]) == [Unknown("parked"), PromptRead(63293, 63261, 32, 0.838, 4)]
+    assert strata(cut + STRATA[5]) == [Unknown("parked"), PromptRead(63293, 63261, 32, 0.838, 4, 6)]
     assert strata(STRATA[5] + STRATA[4]) == strata(STRATA[5]) + strata(STRATA[4])
 
 

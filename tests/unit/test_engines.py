@@ -167,6 +167,7 @@ class Core:
 
     def __init__(self) -> None:
         self.updates: list[tuple[str | None, list[str], str | None]] = []
+        self.orders: list[str | None] = []
 
     def update(
         self,
@@ -174,8 +175,10 @@ class Core:
         engine: str | None = None,
         models: Sequence[str] | None = None,
         late_system: str | None = None,
+        template_order: str | None = None,
     ) -> None:
         self.updates.append((engine, list(models or ()), late_system))
+        self.orders.append(template_order)
 
 
 class Watched:
@@ -213,9 +216,19 @@ def test_rule_2_is_decided_by_the_template(engine: FakeEngine, late_system: str)
     assert watched.state.late_system == late_system
 
 
+def test_the_order_of_the_template_is_learnt() -> None:
+    for engine, order in ((vllm(in_place), "tools-first"), (STRATA, None), (KEYED, None)):
+        watched = Watched(engine)
+        assert watched.once()
+        assert watched.core.orders == [order]
+    watched = Watched(vllm(in_place), TEMPLATE_ORDER="system-first")
+    assert watched.once()
+    assert watched.core.orders == [None], "set by hand"
+
+
 def test_rule_2_set_by_hand_is_left_alone() -> None:
     engine = vllm(in_place)
-    watched = Watched(engine, RULE_LATE_SYSTEM="user")
+    watched = Watched(engine, RULE_LATE_SYSTEM="user", TEMPLATE_ORDER="tools-first")
     assert watched.once()
     assert watched.core.updates == [("vllm", ["tiny"], None)]
     assert "POST /tokenize" not in engine.asked

@@ -114,6 +114,22 @@ def test_the_root_checkpoint_pins_too() -> None:
     assert finding.evidence["exactly_so_often"] == 30
 
 
+def test_an_engine_without_checkpoints() -> None:
+    """--prompt-cache 0"""
+    watch = Watch()
+    for turn in range(6):
+        tokens = 10_000 + 500 * turn
+        watch.line(
+            f"strata serve: prompt {tokens} tokens = 0 reused + {tokens} read in 900 ms, 0 checkpoints"
+        )
+    finding = watch.review()["checkpoint-collapse"]
+    assert finding.severity == "critical"
+    assert finding.tokens == sum(10_000 + 500 * turn for turn in range(1, 6)), "the first had to be read"
+    assert "--prompt-cache" in finding.advice
+    watch.line("strata serve: prompt 20000 tokens = 0 reused + 20000 read in 900 ms, 1 checkpoints")
+    assert watch.review() == {}
+
+
 def test_first_readings_are_no_collapse() -> None:
     watch = Watch()
     for turn in range(30):

@@ -64,6 +64,9 @@ class Engine:
         """The prompt that the engine makes of ``messages`` and ``tools``; None when it does not tell."""
         return None
 
+    cached_tokens_advice: ClassVar[str] = "use a version that reports prompt_tokens_details.cached_tokens"
+    """What to do when usage tells no cached tokens."""
+
     metrics_path: ClassVar[str | None] = None
     """Where it tells its metrics; None where nothing is known of them."""
     metrics_flag: ClassVar[str | None] = None

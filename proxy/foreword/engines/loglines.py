@@ -16,6 +16,8 @@ class PromptRead:
     read: int
     read_seconds: float | None = None
     generated: int | None = None
+    checkpoints: int | None = None
+    """That the conversation has now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ class Sglang(Engine):
     """SGLang's server; its OpenAI endpoints do not tell the rendered prompt."""
 
     kind: ClassVar[EngineKind] = "sglang"
+    cached_tokens_advice: ClassVar[str] = "start SGLang with --enable-cache-report"
 
     async def about(self, fetch: Fetch) -> About:
         info = await get_json(fetch, "/get_server_info")

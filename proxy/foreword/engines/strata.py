@@ -78,6 +78,7 @@ class Strata(Engine):
     """Strata's Python server."""
 
     kind: ClassVar[EngineKind] = "strata"
+    cached_tokens_advice: ClassVar[str] = "set FOREWORD_ENGINE_LOG: the log tells what was reused"
     late_system: ClassVar[str | None] = "system"
 
     async def about(self, fetch: Fetch) -> About:

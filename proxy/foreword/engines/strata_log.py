@@ -27,6 +27,7 @@ _GIB = 1 << 30
 _BEGIN = re.compile(r"strata[\w .-]*?:\s")
 _PROMPT = re.compile(r"\bprompt\s+([\d,]+)\s+tokens?\s*=\s*(.*)", re.DOTALL)
 _AMOUNT = re.compile(r"([\d,]+)\s+(reused|read|generated)\b(?:\s+in\s+([\d.]+)\s*ms)?")
+_CHECKPOINTS = re.compile(r"\b(\d+)\s+checkpoints?\b")
 _CACHE = re.compile(r"\bconversation cache:\s*(.*)", re.DOTALL)
 _MOVED = re.compile(r"(\w+)\s+([\d,]+)\s+tokens\b(?:\s*\((\w+)\))?(?:.*?\bin\s+([\d.]+)\s*ms)?")
 _PAIR = re.compile(r"(\w+)=(\d+)\b")
@@ -88,6 +89,7 @@ def _prompt(tokens: int, rest: str) -> Event:
         read=read[0],
         read_seconds=_seconds(read[1]),
         generated=generated[0] if generated and generated[1] else None,
+        checkpoints=int(kept[1]) if (kept := _CHECKPOINTS.search(rest)) else None,
     )
 
 

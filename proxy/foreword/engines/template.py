@@ -114,3 +114,23 @@ class Template:
         if plain is None or one is None or other is None:
             return None
         return one == other == plain
+
+    async def drops_reasoning(self) -> bool | None:
+        """Whether the reasoning of a finished turn is left out once a new user message follows; None when the engine
+        does not tell."""
+        one, other = [
+            await self._render(
+                [
+                    *_head(Part()),
+                    {
+                        "role": "assistant",
+                        "content": Part().assistant,
+                        "reasoning": thought,
+                        "reasoning_content": thought,
+                    },
+                    {"role": "user", "content": "And which is red?"},
+                ]
+            )
+            for thought in ("Jays are blue.", "Perhaps a tit?")
+        ]
+        return None if one is None or other is None else one == other

@@ -71,6 +71,7 @@ class Vllm(Engine):
     """vLLM's OpenAI-compatible server."""
 
     kind: ClassVar[EngineKind] = "vllm"
+    cached_tokens_advice: ClassVar[str] = "start vLLM with --enable-prompt-tokens-details"
 
     async def about(self, fetch: Fetch) -> About:
         answer = await get_json(fetch, "/version")

@@ -28,6 +28,7 @@ class Core(Protocol):
         engine: str | None = None,
         models: Sequence[str] | None = None,
         late_system: str | None = None,
+        template_order: str | None = None,
     ) -> None: ...
 
 
@@ -92,7 +93,12 @@ class Watch:
         known = (finding.kind, finding.version, finding.models)
         if known != self._known:
             late_system = await self._late_system(finding)
-            self._core.update(engine=finding.kind, models=finding.models, late_system=late_system)
+            self._core.update(
+                engine=finding.kind,
+                models=finding.models,
+                late_system=late_system,
+                template_order=await self._order(finding),
+            )
             state.kind, state.version, state.models = finding.kind, finding.version, finding.models
             state.window, state.late_system = finding.window, late_system
             logger.info(
@@ -121,3 +127,9 @@ class Watch:
             return "tool"
         in_place = await Template(engine, self._fetch, finding.models[0]).prints_late_system_in_place()
         return "system" if in_place else "tool"
+
+    async def _order(self, finding: Finding) -> str | None:
+        """What the template prints first; None when it was set by hand or the engine does not tell."""
+        if self._settings.template_order != "auto" or not finding.models:
+            return None
+        return await Template(ENGINES[finding.kind], self._fetch, finding.models[0]).order()

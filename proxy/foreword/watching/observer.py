@@ -35,8 +35,8 @@ REVIEW_SECONDS = 5.0
 class Core(Settler, Protocol):
     """The part of the Rust core that the watch needs."""
 
-    def update(self, *, engine_log: bool | None = None) -> None:
-        """Whether exchanges whose engine reports no cached tokens wait for its log."""
+    def update(self, *, engine_log: bool | None = None, block_tokens: int | None = None) -> None:
+        """Whether exchanges whose engine reports no cached tokens wait for its log; a block of its prefix cache."""
 
 
 class Observer:
@@ -77,6 +77,7 @@ class Observer:
         self._reader: LogReader | None = None
         self._reader_kind = ""
         self._holding = False
+        self._block_tokens: int | None = None
         self._log_trouble: str | None = None
         self._log_restarts = 0
         self.lines: dict[str, int] = dict.fromkeys(("parsed", "other", "unknown"), 0)
@@ -198,6 +199,10 @@ class Observer:
             step.grown, self.meter.raw, reading.gauges, now, wall, restarted=step.restarted
         )
         self.missing.there(engine, reading.missing, self._state.version)
+        block = round(reading.gauges.get("block_tokens", 0))
+        if block > 0 and block != self._block_tokens and self._core is not None:
+            self._core.update(block_tokens=block)
+            self._block_tokens = block
 
     def _restarted(self, source: str) -> None:
         if self.restarts.seen(source):

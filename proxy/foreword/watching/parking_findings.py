@@ -23,6 +23,8 @@ COLLAPSES = 5
 COLLAPSE_SHARE = 0.2
 STEP_TOKENS = 4_096
 """All steps in use are multiples of it; by chance one length in 4,096 is."""
+KEPT_TOKENS = 2_048
+"""A prompt of that length leaves a checkpoint, if any are kept."""
 CANNOT_HOLD_SKIPS = 3
 REFUSALS = 5
 REFUSED_SHARE = 0.3
@@ -111,6 +113,8 @@ def _storm(lately: _Lately, wall: float, budget: int | None) -> Finding | None:
 def _collapse(lately: _Lately, wall: float) -> Finding | None:
     if lately.rereads:
         return _full_rereads(lately.rereads, wall)
+    if (none := _no_checkpoints(lately.prompts, wall)) is not None:
+        return none
     long = [prompt for prompt in lately.prompts if prompt.tokens >= LONG_TOKENS]
     low = [prompt for prompt in long if 0 < prompt.reused <= prompt.tokens // 2]
     stepped = [prompt for prompt in low if prompt.reused % STEP_TOKENS == 0]
@@ -138,6 +142,22 @@ def _collapse(lately: _Lately, wall: float) -> Finding | None:
             "exactly_so_often": exactly,
             "step_tokens": math.gcd(*(prompt.reused for prompt in fallen)),
         },
+    )
+
+
+def _no_checkpoints(prompts: list[PromptRead], wall: float) -> Finding | None:
+    """``--prompt-cache 0``: nothing is kept or reused, where any other setting keeps at least the last turn."""
+    asked = [prompt for prompt in prompts if prompt.tokens >= KEPT_TOKENS]
+    if len(asked) < COLLAPSES or any(prompt.reused or prompt.checkpoints != 0 for prompt in asked):
+        return None
+    return _finding(
+        "checkpoint-collapse",
+        "critical",
+        wall,
+        len(asked),
+        "The engine keeps no checkpoints, so it reads every prompt whole: start it with --prompt-cache above 0.",
+        asked[1:],
+        {"prompts": len(asked), "reused_tokens": 0, "checkpoints": 0},
     )
 
 
