@@ -162,6 +162,16 @@ def test_tools_in_another_order_each_time(tmp_path: Path) -> None:
     assert "same order" in volatile["advice"]
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_cause_planted_anywhere(seed: int, tmp_path: Path) -> None:
+    records, path, length = ledgers.planted(seed)
+    told = report(tmp_path, records)
+    assert [each["path"] for each in told["volatile"]] == [path]
+    assert [(each["tokens"], each["segment"]) for each in told["pinned"]] == [(length, path)]
+    assert set(ids(told)) == {"volatile-segment", "pinned"}
+    assert all(path in finding["advice"] for finding in told["findings"])
+
+
 def test_evictions(tmp_path: Path) -> None:
     told = report(tmp_path, ledgers.evictions())
     assert ids(told) == ["eviction-storm"]

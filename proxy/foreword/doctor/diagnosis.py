@@ -83,7 +83,8 @@ def examine(loaded: Loaded, progress: Progress) -> Diagnosis:
             notes=list(loaded.notes),
         )
     progress("segments of the heads")
-    segments = stability(loaded)
+    order = {(row["entry"], row["client"]): -n for n, row in enumerate(measured.by_entry)}
+    segments = sorted(stability(loaded), key=lambda each: -order.get((each.entry, each.client), 0))
     progress("findings")
     plateaus = [(plateau, segment_at(loaded, plateau, segments)) for plateau in lengths.plateaus(loaded)]
     costs = Costs.measure(loaded)
