@@ -44,7 +44,8 @@ def _came(record: Mapping[str, Any]) -> str:
         if isinstance(when, int | float)
         else "At a time not told"
     )
-    who = " ".join(str(each) for each in (record.get("client"), record.get("client_version")) if each)
+    names = (record.get("client"), record.get("client_version"))
+    who = " ".join(str(each) for each in names if each and each != "other")
     where = f" to {record['entry']}" if record.get("entry") else ""
     model = f" for {record['model']}" if record.get("model") else ""
     served = record.get("upstream_model")
