@@ -28,16 +28,14 @@ def mend(
     return f"Switch on Foreword's rule {rule} ({switch}), or: {told[:1].lower()}{told[1:]}"
 
 
-def pinned(
-    client: str, tokens: int, path: str | None, segment_class: str | None, shadow: Counter[str]
-) -> str:
-    """Prompts grow and reuse stays at one length."""
+def pinned(tokens: int, path: str | None, mending: str) -> str:
+    """Prompts grow and reuse stays at one length. ``mending`` keeps the segment there the same."""
     if path is None:
         return (
             f"Reuse ends at {tokens:,} tokens whatever the prompt: capture two requests and compare them with"
             " `foreword doctor --diff`."
         )
-    return f"Reuse ends at {tokens:,} tokens, where {path} differs. {mend(client, path, segment_class, None, shadow)}"
+    return f"Reuse ends at {tokens:,} tokens, where {path} differs. {mending}"
 
 
 def early_compaction(client: str, tokens: int, window: int, *, double_counted: bool) -> str:

@@ -90,6 +90,11 @@ def pinned_lengths(
         path, segment_class = segment or (None, None)
         shadow = saved.get((plateau.entry, plateau.client, path or ""), Counter())
         known = by_path.get((plateau.entry, plateau.client, path or ""))
+        told = (
+            shared.for_rebuilt(plateau.client, known.path)
+            if known is not None and _is_block(known)
+            else advice.mend(plateau.client, path, segment_class, plateau.kind, shadow)
+        )
         yield Finding(
             id="pinned",
             subject=f"{plateau.entry} {plateau.client} {plateau.tokens}",
@@ -111,7 +116,7 @@ def pinned_lengths(
                 "distinct": known.distinct if known else None,
                 "rule": advice.rule_for(segment_class, shadow),
             },
-            advice=advice.pinned(plateau.client, plateau.tokens, path, segment_class, shadow),
+            advice=advice.pinned(plateau.tokens, path, told),
         )
 
 
