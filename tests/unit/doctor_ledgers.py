@@ -267,6 +267,58 @@ def evictions(*, checkpoints: bool = False) -> list[Record]:
     return records
 
 
+def planted(seed: int) -> tuple[list[Record], str, int]:
+    """A segment that changes on every turn, somewhere in the head of one client among healthy ones.
+
+    Tells its path too, and the length at which reuse is pinned.
+    """
+    rng = random.Random(seed)
+    head = [
+        *tools(rng.randrange(3, 30), rng.randrange(800, 5_000)),
+        *(
+            segment(f"system[{n}]", "system", rng.randrange(50, 9_000), "same")
+            for n in range(rng.randrange(1, 5))
+        ),
+        segment("messages[0].content[0]", "first-user", rng.randrange(100, 3_000), "context"),
+        segment("messages[0].content[1]", "first-user", 300, "question"),
+    ]
+    place = rng.randrange(2, len(head) - 1)
+    path, kind = head[place]["path"], head[place]["class"]
+    size = head[place]["bytes"]
+    at = sum(each["bytes"] for each in head[:place]) // 4
+    known = rng.random() < 0.5  # whether the client sends a session id
+    records, number = healthy(seed=seed), 50_000
+    for talk in range(4):
+        prompt = at + 20_000
+        for turn in range(25):
+            number, held, prompt = number + 1, prompt, prompt + rng.randrange(300, 2_500)
+            head[place] = segment(path, kind, size, f"{talk} {turn}")
+            head[-1] = segment("messages[0].content[1]", "first-user", 300, f"question {talk}")
+            cached = whole_blocks(at) if talk or turn else 0
+            values: Record = {"verdict": "first", "lost": 0}
+            if turn:
+                values = {"verdict": "changed", "path": path, "kind": (kind, "edited"), "shared": at}
+                values |= {"expected": whole_blocks(held), "lost": max(0, whole_blocks(held) - cached)}
+            shared = values.pop("shared", None)
+            made = record(
+                number,
+                MONDAY + 3 * number,
+                prompt=prompt,
+                cached=cached,
+                head=list(head),
+                client="opencode" if known else "qwen-code",
+                entry="/v1/chat/completions",
+                route="chat",
+                session=f"{talk:016x}" if known else None,
+                line=1_000 + talk,
+                turn=turn + 1,
+                **values,
+            )
+            made["verdict"]["shared"] = shared
+            records.append(made)
+    return records, path, whole_blocks(at)
+
+
 def template_drops(turns: int = 60) -> list[Record]:
     """A template that forgets the last turn's reasoning: each turn reuses a little less than it could."""
     talk = Talk("thinker")

@@ -326,7 +326,7 @@ def test_diff_names_the_segment_at_which_two_captures_part(
         ("same", "tools[1]"),
         ("edited", "system[0]"),
         ("same", "system[1]"),
-        ("same", "messages[0].content[0]"),
+        ("same", "messages[0].content"),
         ("inserted", "messages[1].content[0]"),
         ("inserted", "messages[2].content[0]"),
     ]
@@ -356,7 +356,7 @@ def test_diff_of_the_other_dialects(tmp_path: Path, capsys: pytest.CaptureFixtur
     a, b = capture(tmp_path / "a", chat), capture(tmp_path / "b", other)
     assert status("doctor", "--diff", a, b, "--json") == 1
     told = json.loads(capsys.readouterr().out)
-    assert (told["first"]["path"], told["first"]["class"]) == ("messages[3].content[0]", "last-turn")
+    assert (told["first"]["path"], told["first"]["class"]) == ("messages[3].content", "last-turn")
     responses = {
         "instructions": "be brief",
         "input": [{"role": "user", "content": [{"type": "input_text", "text": "x"}]}],

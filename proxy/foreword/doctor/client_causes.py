@@ -15,6 +15,9 @@ _COMPACTIONS: Final = 3
 _FAR_BELOW: Final = 0.5
 """A compaction that begins below this share of the window is early."""
 
+_ALIKE: Final = 0.3
+"""Spread of the lengths at which a client compacts, over their median, that a threshold makes; people choose freely."""
+
 _DOUBLED: Final = 1.2
 """A client that was told this much more context than its prompt had was told cached tokens twice."""
 
@@ -40,9 +43,11 @@ def early_compactions(loaded: Loaded, costs: Costs) -> Iterator[Finding]:
         SELECT entry, client, served, count(*) AS n, median(recent_prompt)::BIGINT AS filled,
                any_value(window_tokens) AS window_tokens, any_value(told) AS told,
                count(*) FILTER (recent_prompt < {_FAR_BELOW} * window_tokens) AS early,
+               quantile_cont(recent_prompt, 0.9) - quantile_cont(recent_prompt, 0.1) AS spread,
                sum(read)::BIGINT AS tokens, min(time) AS first, max(time) AS last
         FROM compactions JOIN windows USING (served) LEFT JOIN told USING (entry, client, served)
         GROUP BY ALL HAVING n >= {_COMPACTIONS}
+               AND spread <= {_ALIKE} * filled
                AND (early >= 0.5 * n OR coalesce(any_value(told), 1) >= {_DOUBLED})
         """
     )
@@ -66,7 +71,9 @@ def early_compactions(loaded: Loaded, costs: Costs) -> Iterator[Finding]:
                 "window_at_least": whole(row["window_tokens"]),
                 "told_over_prompt": round(real(row["told"]), 3) if row["told"] is not None else None,
             },
-            advice=advice.early_compaction(doubled),
+            advice=advice.early_compaction(
+                str(row["client"]), whole(row["filled"]), whole(row["window_tokens"]), double_counted=doubled
+            ),
         )
 
 
@@ -103,5 +110,5 @@ def overflow_loops(loaded: Loaded) -> Iterator[Finding]:
                 "client": text(row["client"]),
                 "session": text(row["session"]),
             },
-            advice=advice.overflow_loop(),
+            advice=advice.overflow_loop(str(row["client"])),
         )

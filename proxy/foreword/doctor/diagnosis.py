@@ -83,13 +83,14 @@ def examine(loaded: Loaded, progress: Progress) -> Diagnosis:
             notes=list(loaded.notes),
         )
     progress("segments of the heads")
-    segments = stability(loaded)
+    order = {(row["entry"], row["client"]): -n for n, row in enumerate(measured.by_entry)}
+    segments = sorted(stability(loaded), key=lambda each: -order.get((each.entry, each.client), 0))
     progress("findings")
     plateaus = [(plateau, segment_at(loaded, plateau, segments)) for plateau in lengths.plateaus(loaded)]
-    costs = Costs.measure(loaded)
+    costs, saved = Costs.measure(loaded), prompt_causes.shadows(loaded)
     findings = [
-        *prompt_causes.volatile_segments(loaded, segments, costs),
-        *prompt_causes.pinned_lengths(plateaus, segments, costs),
+        *prompt_causes.volatile_segments(loaded, segments, costs, saved),
+        *prompt_causes.pinned_lengths(plateaus, segments, costs, saved),
         *prompt_causes.reassembled_blocks(loaded, segments, costs),
         *engine_causes.eviction_storms(loaded),
         *engine_causes.checkpoint_collapses(loaded),

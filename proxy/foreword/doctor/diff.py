@@ -142,7 +142,7 @@ def _message(path: str, message: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
 
 def _contents(path: str, value: object) -> Iterator[tuple[str, bytes]]:
     if isinstance(value, str):
-        yield f"{path}[0]", value.encode()
+        yield path, value.encode()
         return
     for n, block in enumerate(_list(value)):
         if isinstance(block, dict):

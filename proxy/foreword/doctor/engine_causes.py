@@ -9,6 +9,7 @@ from foreword.doctor.source import Loaded
 from foreword.doctor.turns import AVOIDABLE
 from foreword.doctor.values import real, text, whole
 from foreword.findings import Finding
+from foreword.findings import advice as shared
 
 _GONE: Final = "verdict IN ('engine-lost', 'engine-lost-or-template') AND cached_tokens IS NOT NULL"
 _COLLAPSED: Final = f"{_GONE} AND cached_tokens < 0.5 * coalesce(expected, recent_prompt, prompt_tokens)"
@@ -70,7 +71,7 @@ def eviction_storms(loaded: Loaded) -> Iterator[Finding]:
                 "median_prompt": whole(row["prompt"]),
                 "median_kept": whole(row["kept"]),
             },
-            advice=advice.eviction_storm(text(row["engine"])),
+            advice=shared.for_lost(str(row["engine"])),
         )
 
 
@@ -117,7 +118,7 @@ def checkpoint_collapses(loaded: Loaded) -> Iterator[Finding]:
                     "of_lost_with_a_rest": whole(engine["n"]),
                     "most_common": whole(common),
                 },
-                advice=advice.checkpoint_collapse(step),
+                advice=shared.for_checkpoints(str(engine["engine"]), step),
             )
             break
 
@@ -145,7 +146,7 @@ def usage_not_reported(loaded: Loaded) -> Iterator[Finding]:
                 "engine": text(row["engine"]),
                 "requests": whole(row["all_requests"]),
             },
-            advice=advice.usage_not_reported(text(row["engine"])),
+            advice=shared.for_reporting(str(row["engine"])),
         )
 
 

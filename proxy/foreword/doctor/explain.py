@@ -108,7 +108,7 @@ def _from_turn(
 
 
 def _get(url: str) -> Iterator[dict[str, Any]]:
-    """The objects that a control endpoint answers with; FOREWORD_ADMIN_KEY opens it where one is asked for."""
+    """The objects that a control endpoint answers with; the admin key opens it where one is asked for."""
     key = os.environ.get("FOREWORD_ADMIN_KEY")
     request = Request(url, headers={"authorization": f"Bearer {key}"} if key else {})  # noqa: S310 - http(s), see above
     try:

@@ -48,6 +48,8 @@ class Plateau:
     longest: int
     path: str | None
     segment_class: str | None
+    kind: str | None
+    """How that segment mostly changed."""
     first: float
     last: float
 
@@ -119,7 +121,7 @@ def plateaus(loaded: Loaded, *, conversations: bool = True) -> list[Plateau]:
                        AS changed,
                    count(*) FILTER ({evidence} AND verdict LIKE 'engine-lost%') AS gone,
                    sum({AVOIDABLE}) FILTER ({evidence})::BIGINT AS lost,
-                   mode(path) FILTER ({evidence}) AS path,
+                   mode(path) FILTER ({evidence}) AS path, mode(kind) FILTER ({evidence}) AS kind,
                    median(shared) FILTER ({evidence} AND shared > 0)::BIGINT AS shared,
                    any_value(engine) AS engine, min(time) AS first, max(time) AS last
             FROM turns WHERE cached_tokens > 0 AND prompt_tokens IS NOT NULL GROUP BY ALL),
@@ -162,6 +164,7 @@ def plateaus(loaded: Loaded, *, conversations: bool = True) -> list[Plateau]:
             longest=whole(row["longest"]),
             path=text(row["path"]),
             segment_class=text(classes.get(row["path"])),
+            kind=text(row["kind"]),
             first=real(row["first"]),
             last=real(row["last"]),
             shared=whole(row["shared"]) if row["shared"] is not None else _beyond(row, rows),

@@ -169,7 +169,7 @@ def _segments(found: Diagnosis) -> Iterator[str]:
                 f'<span class="bad">{each.changes:.1%} volatile</span>'
                 if each.volatile
                 else f"{each.changes:.1%}"
-                if each.later
+                if each.later or each.distinct == 1
                 else "-"
             ),
         ]

@@ -1,6 +1,6 @@
 """Findings whose cause is in the prompts: volatile segments, pinned reuse, blocks that are built anew."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Final
 
@@ -12,6 +12,7 @@ from foreword.doctor.source import Loaded
 from foreword.doctor.turns import AVOIDABLE
 from foreword.doctor.values import real, text, whole
 from foreword.findings import Finding
+from foreword.findings import advice as shared
 
 _LONG_BYTES: Final = 4096
 """A segment, or the segments of one class together, that is worth the name of a block."""
@@ -21,7 +22,28 @@ _REBUILD_SHARE: Final = 0.1
 """Share of a client's later turns on which a block must be rebuilt."""
 
 
-def volatile_segments(loaded: Loaded, segments: list[Segment], costs: Costs) -> Iterator[Finding]:
+Shadows = dict[tuple[str, str, str], Counter[str]]
+"""Tokens that rules which are off would have saved, by entry, client and the path at which prompts parted."""
+
+
+def shadows(loaded: Loaded) -> Shadows:
+    """From all exchanges."""
+    found: Shadows = defaultdict(Counter)
+    for entry, client, path, rule, tokens in loaded.db.execute(
+        """
+        SELECT coalesce(entry, 'other'), coalesce(client, 'other'), path, rule, sum(tokens)::BIGINT
+        FROM (SELECT entry, client, path, unnest(map_keys(shadow)) AS rule, unnest(map_values(shadow)) AS tokens
+              FROM exchanges WHERE cardinality(shadow) > 0 AND path IS NOT NULL)
+        WHERE tokens > 0 GROUP BY ALL
+        """
+    ).fetchall():
+        found[entry, client, path][rule] += whole(tokens)
+    return found
+
+
+def volatile_segments(
+    loaded: Loaded, segments: list[Segment], costs: Costs, saved: Shadows
+) -> Iterator[Finding]:
     """One finding for each client and class of segment: the first path in the template's order that changes."""
     groups: dict[tuple[str, str, str], list[Segment]] = defaultdict(list)
     for segment in segments:
@@ -34,6 +56,7 @@ def volatile_segments(loaded: Loaded, segments: list[Segment], costs: Costs) -> 
         told = _costs_of(loaded, entry, client, [member.path for member in members])
         tokens = whole(told["tokens"]) if told["count"] else _behind(loaded, entry, client)
         harm = costs.severity(entry, client, tokens)
+        shadow = sum((saved.get((entry, client, each.path), Counter()) for each in members), Counter[str]())
         yield Finding(
             id="volatile-segment",
             subject=f"{entry} {client} {first.path}",
@@ -45,14 +68,19 @@ def volatile_segments(loaded: Loaded, segments: list[Segment], costs: Costs) -> 
             evidence={
                 **first.as_json(),
                 "paths": len(members),
-                "rule": advice.rule_for(segment_class),
+                "kind": text(told["kind"]),
+                "shadow": dict(shadow),
+                "rule": advice.rule_for(segment_class, shadow),
             },
-            advice=advice.volatile_segment(first.path, segment_class, client),
+            advice=advice.mend(client, first.path, segment_class, text(told["kind"]), shadow),
         )
 
 
 def pinned_lengths(
-    found: list[tuple[Plateau, tuple[str, str] | None]], segments: list[Segment], costs: Costs
+    found: list[tuple[Plateau, tuple[str, str] | None]],
+    segments: list[Segment],
+    costs: Costs,
+    saved: Shadows,
 ) -> Iterator[Finding]:
     """One finding for each length at which prompts, not the engine, hold reuse."""
     by_path = {(each.entry, each.client, each.path): each for each in segments}
@@ -60,7 +88,13 @@ def pinned_lengths(
         if plateau.by_engine:
             continue
         path, segment_class = segment or (None, None)
+        shadow = saved.get((plateau.entry, plateau.client, path or ""), Counter())
         known = by_path.get((plateau.entry, plateau.client, path or ""))
+        told = (
+            shared.for_rebuilt(plateau.client, known.path)
+            if known is not None and _is_block(known)
+            else advice.mend(plateau.client, path, segment_class, plateau.kind, shadow)
+        )
         yield Finding(
             id="pinned",
             subject=f"{plateau.entry} {plateau.client} {plateau.tokens}",
@@ -80,9 +114,9 @@ def pinned_lengths(
                 "segment": path,
                 "class": segment_class,
                 "distinct": known.distinct if known else None,
-                "rule": advice.rule_for(segment_class),
+                "rule": advice.rule_for(segment_class, shadow),
             },
-            advice=advice.pinned(plateau.tokens, path, segment_class, plateau.client),
+            advice=advice.pinned(plateau.tokens, path, told),
         )
 
 
@@ -127,7 +161,7 @@ def reassembled_blocks(loaded: Loaded, segments: list[Segment], costs: Costs) ->
                 "longest": block.longest,
                 "rebuilt_share": round(whole(row["n"]) / max(1, whole(row["turns"])), 4),
             },
-            advice=advice.reassembled_block(block.path),
+            advice=shared.for_rebuilt(client, block.path),
         )
 
 
@@ -148,11 +182,12 @@ def _costs_of(loaded: Loaded, entry: str, client: str, paths: list[str]) -> dict
     """What changes of these paths cost by the verdicts; times of the client's exchanges."""
     cursor = loaded.db.execute(
         f"SELECT count(*) FILTER (list_contains(?, path)),"
-        f" sum({AVOIDABLE}) FILTER (list_contains(?, path))::BIGINT, min(time), max(time)"
+        f" sum({AVOIDABLE}) FILTER (list_contains(?, path))::BIGINT, min(time), max(time),"
+        " mode(kind) FILTER (list_contains(?, path))"
         " FROM turns WHERE entry = ? AND client = ?",
-        [paths, paths, entry, client],
+        [paths, paths, paths, entry, client],
     ).fetchone()
-    return dict(zip(("count", "tokens", "first", "last"), cursor or (0, 0, 0, 0), strict=True))
+    return dict(zip(("count", "tokens", "first", "last", "kind"), cursor or (0, 0, 0, 0, None), strict=True))
 
 
 def _behind(loaded: Loaded, entry: str, client: str) -> int:

@@ -1,10 +1,12 @@
 """One exchange in plain words: what came, what was reused, what was lost, who and where and why, what to do."""
 
+from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from foreword.doctor import advice
+from foreword.findings import advice as shared
 
 _WHY: Final = {
     "first": "It was the first prompt of its conversation: only what others begin with could be reused.",
@@ -42,7 +44,8 @@ def _came(record: Mapping[str, Any]) -> str:
         if isinstance(when, int | float)
         else "At a time not told"
     )
-    who = " ".join(str(each) for each in (record.get("client"), record.get("client_version")) if each)
+    names = (record.get("client"), record.get("client_version"))
+    who = " ".join(str(each) for each in names if each and each != "other")
     where = f" to {record['entry']}" if record.get("entry") else ""
     model = f" for {record['model']}" if record.get("model") else ""
     served = record.get("upstream_model")
@@ -93,26 +96,26 @@ def _why(verdict: Mapping[str, Any]) -> str:
 
 def _done(record: Mapping[str, Any]) -> str:
     rules = record.get("rules") or ()
-    text = f"Foreword applied {', '.join(map(str, rules))}." if rules else ""
-    shadow = {name: tokens for name, tokens in _object(record.get("shadow")).items() if tokens}
-    if shadow:
-        would = ", ".join(f"{name} {tokens:,}" for name, tokens in sorted(shadow.items()))
-        text += f"{' ' if text else ''}Rules that are off would have saved tokens here: {would}."
-    return text
+    return f"Foreword applied {', '.join(map(str, rules))}." if rules else ""
 
 
 def _advice(record: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
     engine = str(record.get("engine") or "")
     match verdict.get("name"):
         case "changed":
-            mend = advice.mend(verdict.get("path"), verdict.get("class"), record.get("client"))
-            return f"What to do: {mend}."
+            shadow = Counter(
+                {str(name): count for name, count in _object(record.get("shadow")).items() if count}
+            )
+            told = advice.mend(
+                record.get("client"), verdict.get("path"), verdict.get("class"), verdict.get("kind"), shadow
+            )
+            return f"What to do: {_lower(told)}"
         case "engine-lost":
-            return f"If that is frequent: {_lower(advice.eviction_storm(engine))}"
+            return f"If that is frequent: {_lower(shared.for_lost(engine))}"
         case "template" | "engine-lost-or-template":
             return "What to do: look for the template's switch that keeps earlier reasoning in the prompt."
         case "not-reported":
-            return f"What to do: {_lower(advice.usage_not_reported(engine))}"
+            return f"What to do: {_lower(shared.for_reporting(engine))}"
         case _:
             return ""
 

@@ -1,5 +1,6 @@
 """The report for people on a terminal: to be read in a minute, worst first."""
 
+import textwrap
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Final
@@ -13,6 +14,8 @@ Row = dict[str, object]
 
 _ROWS: Final = 8
 """Rows of a table before the rest is summed up in a line."""
+
+_WIDTH: Final = 116
 
 _COLOURS: Final = {"critical": ("red", "bold"), "warning": ("yellow", "bold"), "info": ("cyan",)}
 
@@ -81,7 +84,9 @@ def _findings(found: Diagnosis, style: Style) -> Iterator[str]:
         label = style.paint(f"{finding.severity:8}", *_COLOURS[finding.severity])
         cost = f", {tokens(finding.tokens)} tokens read again" if finding.tokens else ""
         yield f"{label} {style.paint(finding.id, 'bold')}: {finding.subject} ({finding.count:,} times{cost})"
-        yield f"         {finding.advice}"
+        yield from textwrap.wrap(
+            finding.advice, _WIDTH, initial_indent=" " * 9, subsequent_indent=" " * 9, break_on_hyphens=False
+        )
 
 
 def _table(title: str, rows: list[Row], name: str, style: Style) -> Iterator[str]:
@@ -162,13 +167,14 @@ def _segments(found: Diagnosis, style: Style) -> Iterator[str]:
     )
     shown = list(_folded(found.segments))
     owner = None
-    for name, segment, count in shown[: 3 * _ROWS]:
+    for name, segment, size in shown[: 3 * _ROWS]:
         if owner != (segment.entry, segment.client):
             owner = (segment.entry, segment.client)
             yield style.paint(" ".join(owner), "dim")
-        change = f"{segment.changes:7.1%}" if segment.later else f"{ABSENT:>7}"
+        told = segment.later or segment.distinct == 1
+        change = f"{segment.changes:7.1%}" if told else f"{ABSENT:>7}"
         line = (
-            f"  {_cut(name, 42):42} {segment.segment_class:11} {segment.bytes * count:8,} {segment.requests:9,}"
+            f"  {_cut(name, 42):42} {segment.segment_class:11} {size:8,} {segment.requests:9,}"
             f" {segment.distinct:9,} {change}"
         )
         yield style.paint(f"{line}  volatile", "red") if segment.volatile else line
@@ -178,13 +184,14 @@ def _segments(found: Diagnosis, style: Style) -> Iterator[str]:
 
 
 def _folded(segments: list[Segment]) -> Iterator[tuple[str, Segment, int]]:
-    """Neighbours of one class that never change as one row."""
+    """Neighbours of one class that never change as one row: name, one of them, bytes of all."""
     held: list[Segment] = []
 
     def flush() -> Iterator[tuple[str, Segment, int]]:
         if held:
             first, last = held[0], held[-1]
-            yield first.path if len(held) == 1 else f"{first.path} .. {last.path}", first, len(held)
+            name = first.path if len(held) == 1 else f"{first.path} .. {last.path}"
+            yield name, first, sum(each.bytes for each in held)
             held.clear()
 
     for segment in segments:
