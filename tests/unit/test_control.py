@@ -17,10 +17,11 @@ from foreword.engines import EngineState, FetchError
 from foreword.engines.base import Answer
 from foreword.findings import Board
 from foreword.health import Health
-from foreword.metrics import Metrics
+from foreword.metrics import HELP, Metrics
 from foreword.settings import Settings
 from foreword.watching import Observer, observed
 from foreword.watching.follower import Lines
+from foreword.watching.stats import COUNTERS, GAUGES
 
 
 class Sidecar:
@@ -226,3 +227,12 @@ def test_metrics() -> None:
     answer = Sidecar().ask("/metrics")
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     assert "foreword_engine_up 0.0" in answer.text
+
+
+def test_every_number_of_the_watch_is_explained() -> None:
+    assert {*COUNTERS.values(), *GAUGES.values()} <= set(HELP)
+    sidecar = Sidecar(ENGINE_LOG="/nowhere/engine.log")
+    sidecar.meet(kind="strata")
+    lines = (ROOT / "tests/fixtures/engines/strata/engine.log").read_text().splitlines()
+    sidecar.observer.read_lines(Lines(lines, history=False))
+    assert {key.partition("|")[0] for key in observed(sidecar.observer)} <= set(HELP)
