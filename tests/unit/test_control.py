@@ -161,8 +161,12 @@ def test_a_hung_engine_leaves_what_was_known_and_says_so() -> None:
     sidecar.scrape((ROOT / "tests/fixtures/engines/vllm/metrics-0.32.txt").read_bytes())
     sidecar.now += 60
     sidecar.scrape(None)
+    assert "foreword_engine_running" in sidecar.ask("/metrics").text
     metrics = sidecar.ask("/health").json()["engine"]["metrics"]
     assert metrics == {"age_seconds": 60.0, "trouble": "no answer within 5 s", "failures": 1, "missing": []}
+    sidecar.now += 10
+    assert "foreword_engine_running" not in sidecar.ask("/metrics").text, "too old to say anything of now"
+    assert "foreword_engine_prompt_tokens_total" in sidecar.ask("/metrics").text
 
 
 def test_parking_as_metrics_and_log_tell_it(tmp_path: Path) -> None:
