@@ -167,7 +167,9 @@ def test_a_restart(watched: Callable[..., tuple[Engine, Sidecar]]) -> None:
     conversation.turn()
 
 
-@pytest.mark.parametrize(("mode", "expected"), [("write-only", "l2-write-only"), ("healthy", None)])
+@pytest.mark.parametrize(
+    ("mode", "expected"), [("write-only", "l2-write-only"), ("too-small", "l2-too-small"), ("healthy", None)]
+)
 def test_a_second_level(
     mode: str, expected: str | None, start_engine: Callable[..., Engine], start_sidecar: StartSidecar
 ) -> None:
@@ -183,5 +185,5 @@ def test_a_second_level(
     if expected is not None:
         until(lambda: expected in findings(sidecar))
     level = health(sidecar)["cache"]["l2"]
-    assert level["ever_loaded"] is (expected is None)
+    assert level["ever_loaded"] is (mode == "healthy")
     assert set(findings(sidecar)) == ({expected} if expected else set())

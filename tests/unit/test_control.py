@@ -17,10 +17,11 @@ from foreword.engines import EngineState, FetchError
 from foreword.engines.base import Answer
 from foreword.findings import Board
 from foreword.health import Health
-from foreword.metrics import Metrics
+from foreword.metrics import HELP, Metrics
 from foreword.settings import Settings
 from foreword.watching import Observer, observed
 from foreword.watching.follower import Lines
+from foreword.watching.stats import COUNTERS, GAUGES
 
 
 class Sidecar:
@@ -160,8 +161,12 @@ def test_a_hung_engine_leaves_what_was_known_and_says_so() -> None:
     sidecar.scrape((ROOT / "tests/fixtures/engines/vllm/metrics-0.32.txt").read_bytes())
     sidecar.now += 60
     sidecar.scrape(None)
+    assert "foreword_engine_running" in sidecar.ask("/metrics").text
     metrics = sidecar.ask("/health").json()["engine"]["metrics"]
     assert metrics == {"age_seconds": 60.0, "trouble": "no answer within 5 s", "failures": 1, "missing": []}
+    sidecar.now += 10
+    assert "foreword_engine_running" not in sidecar.ask("/metrics").text, "too old to say anything of now"
+    assert "foreword_engine_prompt_tokens_total" in sidecar.ask("/metrics").text
 
 
 def test_parking_as_metrics_and_log_tell_it(tmp_path: Path) -> None:
@@ -226,3 +231,12 @@ def test_metrics() -> None:
     answer = Sidecar().ask("/metrics")
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     assert "foreword_engine_up 0.0" in answer.text
+
+
+def test_every_number_of_the_watch_is_explained() -> None:
+    assert {*COUNTERS.values(), *GAUGES.values()} <= set(HELP)
+    sidecar = Sidecar(ENGINE_LOG="/nowhere/engine.log")
+    sidecar.meet(kind="strata")
+    lines = (ROOT / "tests/fixtures/engines/strata/engine.log").read_text().splitlines()
+    sidecar.observer.read_lines(Lines(lines, history=False))
+    assert {key.partition("|")[0] for key in observed(sidecar.observer)} <= set(HELP)

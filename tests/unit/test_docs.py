@@ -38,8 +38,21 @@ def test_make_targets_are_targets(document: Path) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=by_name)
 def test_metrics_are_metrics(document: Path) -> None:
-    names = re.findall(r"\bforeword_([a-z_]+)", document.read_text())
+    names = re.findall(r"\bforeword_([a-z0-9_]+)", document.read_text())
     assert set(names) <= set(HELP)
+
+
+def test_every_metric_is_documented() -> None:
+    table = (ROOT / "docs/metrics.md").read_text()
+    assert set(HELP) <= set(re.findall(r"`([a-z0-9_]+)`", table))
+
+
+def test_the_tests_that_docs_name_exist() -> None:
+    text = (ROOT / "docs/strata.md").read_text()
+    named = re.findall(r"`((?:tests|rust)/[a-z0-9_/]+\.(?:py|rs))(?:::([a-z_0-9]+))?`", text)
+    assert named
+    for path, name in named:
+        assert f"def {name}(" in (ROOT / path).read_text() if name else (ROOT / path).exists(), (path, name)
 
 
 def rust_dependencies() -> set[str]:

@@ -1,6 +1,7 @@
 """The engines' logs: every form that is known, and what is not known must not hurt."""
 
 import random
+import time
 
 import pytest
 from hypothesis import given
@@ -151,6 +152,32 @@ def test_shuffled_pieces_of_real_lines_break_nothing(seed: int) -> None:
     pieces = [piece for line in STRATA for piece in line.split(" ")]
     for _ in range(20):
         StrataLog().read("strata serve: " + " ".join(chance.sample(pieces, chance.randint(1, 12))))
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "strata ",
+        "strata serve: x ",
+        "strata serve: conversation cache: a",
+        "1 reused ",
+        "9 tokens ",
+        "3 consecutive ",
+        "NOT parked ( ",
+        "a",
+        "parked-prefix budget 1",
+    ],
+)
+def test_no_line_takes_long(piece: str) -> None:
+    begun = time.process_time()
+    for head in (
+        "",
+        "strata serve: ",
+        "strata serve: conversation cache: ",
+        "strata serve: prompt 5 tokens = ",
+    ):
+        StrataLog().read(head + piece * (64_000 // len(piece)))
+    assert time.process_time() - begun < 1
 
 
 def test_llamacpp() -> None:

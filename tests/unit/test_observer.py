@@ -219,3 +219,22 @@ def test_only_a_log_that_can_be_joined_makes_records_wait(tmp_path: Path) -> Non
     run_for(house, lambda: house.observer.lines["parsed"])
     assert house.told == []
     assert observed(house.observer)["engine_log_up|"] == 1
+
+
+def test_parking_off_without_a_log() -> None:
+    house = House()
+    off = (FIXTURES / "strata/metrics-off.json").read_bytes()
+    house.scrape(off)
+    house.observer.review()
+    assert house.open == {}, "nobody has used it yet"
+    house.scrape(off.replace(b'"requests":20', b'"requests":26'))
+    house.observer.review()
+    assert house.open == {"parking-off": "info"}
+
+
+def test_a_kind_of_which_nothing_is_known_any_more() -> None:
+    house = House("vllm")
+    house.scrape(counters(1000, names="cache_of_prefixes"))
+    house.state.kind = "openai"
+    house.scrape(counters(2000))
+    assert house.open == {}

@@ -44,7 +44,8 @@ class Watch:
         )
 
     def review(self) -> dict[str, Finding]:
-        self.findings.review(self.now, 1.8e9 + self.now, self.gauges)  # type: ignore[arg-type]
+        asked = self.parking.prompts
+        self.findings.review(self.now, 1.8e9 + self.now, self.gauges, asked)  # type: ignore[arg-type]
         return {finding.id: finding for finding in self.board.open()}
 
 

@@ -233,6 +233,31 @@ def test_none_without_a_second_level() -> None:
     assert watch.level.ever_loaded is None
 
 
+def test_no_load_ever_but_stores_that_find_no_room() -> None:
+    watch, engine = Watch(), Engine()
+    engine.counters["l2_allocation_failures"] = 0
+
+    def step(_: int) -> None:
+        engine.run(174_000, 0.5)
+        engine.counters["l2_allocation_failures"] += 4
+
+    list(hours(watch, engine, 1, step))
+    assert watch.open == ["l2-too-small"]
+    assert watch.finding().evidence["allocation_failures"] == 4 * 720
+
+
+def test_a_few_failed_stores_decide_nothing() -> None:
+    watch, engine = Watch(), Engine()
+    engine.counters["l2_allocation_failures"] = 0
+
+    def step(turn: int) -> None:
+        engine.run(174_000, 0.5)
+        engine.counters["l2_allocation_failures"] += turn % 50 == 0
+
+    list(hours(watch, engine, 1, step))
+    assert watch.open == ["l2-write-only"]
+
+
 def test_a_restart_begins_anew() -> None:
     watch, engine = Watch(), Engine()
     list(hours(watch, engine, 1, lambda _: engine.run(174_000, 0.883)))

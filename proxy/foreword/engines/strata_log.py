@@ -20,17 +20,19 @@ from foreword.engines.loglines import (
     Unknown,
 )
 
+_LONGEST = 2_048
+"""Of a line that is read: the longest known one has 250 characters."""
 _MIB = 1 << 20
 _GIB = 1 << 30
 
 # Where a line of the engine begins: two writers without a line end between them make one line of two.
-_BEGIN = re.compile(r"strata[\w .-]*?:\s")
+_BEGIN = re.compile(r"strata[\w .-]{0,40}?:\s")
 _PROMPT = re.compile(r"\bprompt\s+([\d,]+)\s+tokens?\s*=\s*(.*)", re.DOTALL)
 _AMOUNT = re.compile(r"([\d,]+)\s+(reused|read|generated)\b(?:\s+in\s+([\d.]+)\s*ms)?")
 _CHECKPOINTS = re.compile(r"\b(\d+)\s+checkpoints?\b")
 _CACHE = re.compile(r"\bconversation cache:\s*(.*)", re.DOTALL)
 _MOVED = re.compile(r"(\w+)\s+([\d,]+)\s+tokens\b(?:\s*\((\w+)\))?(?:.*?\bin\s+([\d.]+)\s*ms)?")
-_PAIR = re.compile(r"(\w+)=(\d+)\b")
+_PAIR = re.compile(r"\b(\w+)=(\d+)\b")
 _DROPPED = re.compile(r"dropped\s+(\d+)\s+superseded\b")
 _MIB_SIZE = re.compile(r"snapshot\s+([\d.]+)\s+(MiB|GiB)\b")
 _REFUSALS = re.compile(r"(\d+)\s+consecutive\b.*\brefusals?\b")
@@ -55,6 +57,7 @@ class StrataLog:
 
     def read(self, line: str) -> list[Event]:
         """What the line tells."""
+        line = line[:_LONGEST]
         starts = [found.start() for found in _BEGIN.finditer(line)]
         if not starts:
             return []

@@ -76,12 +76,10 @@ class MissingMetrics:
 
     def there(self, engine: Engine, missing: tuple[str, ...], version: str | None) -> None:
         """A reading came, without the families of ``missing``."""
-        self._refusals, self.missing = 0, missing
         if not missing:
-            if self._told is not None:
-                self._board.clear("metrics-missing", SUBJECT)
-                self._told = None
+            self.forget()
             return
+        self._refusals, self.missing = 0, missing
         if missing != self._told:
             logger.warning("the engine's metrics lack %s", ", ".join(missing))
             self._told = missing
@@ -91,6 +89,13 @@ class MissingMetrics:
         )
         evidence: dict[str, object] = {"missing": list(missing), "version": version}
         self._set("info", len(missing), advice, evidence)
+
+    def forget(self) -> None:
+        """Nothing is missing, or nothing is expected."""
+        self._refusals, self.missing = 0, ()
+        if self._told is not None:
+            self._board.clear("metrics-missing", SUBJECT)
+            self._told = None
 
     def refused(self, engine: Engine | None, answer: str) -> None:
         """The engine answered, but not with metrics."""

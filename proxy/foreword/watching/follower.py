@@ -10,8 +10,8 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-READ_BYTES = 256 << 10
-"""The most that one poll reads."""
+READ_BYTES = 32 << 10
+"""The most that one poll reads: some hundred lines, whose reading must not hold up the event loop."""
 TAIL_BYTES = 64 << 10
 """How much of a file that is there already is read, as history."""
 LINE_BYTES = 64 << 10

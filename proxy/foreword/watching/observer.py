@@ -74,6 +74,8 @@ class Observer:
         self.scraper = Scraper(fetch, state, self._take, clock)
         self.follower = None if settings.engine_log is None else Follower(settings.engine_log)
         self.joiner = None if core is None or self.follower is None else Joiner(core, final, clock)
+        self.patience = 3 * settings.engine_metrics_seconds
+        """Seconds after which a reading of the engine's metrics is out of date."""
         self._reader: LogReader | None = None
         self._reader_kind = ""
         self._holding = False
@@ -135,19 +137,25 @@ class Observer:
 
     def review(self) -> None:
         """Brings the findings that change with time up to date."""
-        self._parking_findings.review(self._clock(), self._wall(), self.meter.gauges)
+        asked = self.parking.prompts or int(self.meter.window().of("requests") or 0)
+        self._parking_findings.review(self._clock(), self._wall(), self.meter.gauges, asked)
         self.restarts.review()
 
     async def _scrape(self) -> None:
         while True:
             begun = self._clock()
             good = await self.scraper.once()
-            self._scraped(good=good)
+            try:
+                self._scraped(good=good)
+            except Exception:  # diagnosis never stops anything
+                logger.exception("a reading of the engine's metrics could not be judged")
             spent = self._clock() - begun
             await asyncio.sleep(max(0.05, self._settings.engine_metrics_seconds - spent))
 
     def _scraped(self, *, good: bool) -> None:
         trouble = self.scraper.trouble
+        if not good and trouble is None:  # nothing is known of this kind's metrics
+            self.missing.forget()
         if self.scraper.refused and trouble is not None:
             self.missing.refused(engine_of(self._state.kind), trouble)
         elif good is not self._state.reachable and (good or trouble is not None):

@@ -53,8 +53,9 @@ class ParkingFindings:
         self._parking = parking
         self._board = board
 
-    def review(self, now: float, wall: float, gauges: Mapping[Gauge, float]) -> None:
-        """Looks at the last hour. ``now`` is the clock of the events, ``wall`` seconds since 1970."""
+    def review(self, now: float, wall: float, gauges: Mapping[Gauge, float], asked: int) -> None:
+        """Looks at the last hour. ``now`` is the clock of the events, ``wall`` seconds since 1970, ``asked`` how many
+        requests the engine had."""
         happened = list(self._parking.recent(now))
         lately = _Lately(
             [each for each in happened if isinstance(each, PromptRead)],
@@ -69,7 +70,7 @@ class ParkingFindings:
             _storm(lately, wall, budget),
             _collapse(lately, wall),
             _cannot_hold(lately, wall, budget, self._parking),
-            _off(lately, wall, gauges),
+            _off(lately, wall, gauges, asked),
             _giants(lately, wall, budget),
         ]
         for finding_id, finding in zip(IDS, found, strict=True):
@@ -209,22 +210,22 @@ def _cannot_hold(lately: _Lately, wall: float, budget: int | None, parking: Park
     )
 
 
-def _off(lately: _Lately, wall: float, gauges: Mapping[Gauge, float]) -> Finding | None:
+def _off(lately: _Lately, wall: float, gauges: Mapping[Gauge, float], asked: int) -> Finding | None:
     enabled = gauges.get("parking_enabled")
     budget, slots = gauges.get("parking_budget_bytes"), gauges.get("parking_slots")
     off = enabled == 0 or (enabled is None and (budget == 0 or slots == 0))
-    if not off or lately.parks or not lately.prompts:
+    if not off or lately.parks or not asked:
         return None
     again = _reread(lately.prompts)
     return _finding(
         "parking-off",
         "warning" if len(again) >= CANNOT_HOLD_SKIPS else "info",
         wall,
-        len(lately.prompts),
+        asked,
         "Parking is off: whenever two conversations take turns, each is read again from its last checkpoint. Start"
         " Strata with --conversation-cache-mib (and checkpoints, --prompt-cache, above 0).",
         again,
-        {"prompts": len(lately.prompts), "long_prompts_mostly_read_again": len(again)},
+        {"requests": asked, "long_prompts_mostly_read_again": len(again)},
     )
 
 

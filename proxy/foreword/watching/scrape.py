@@ -1,5 +1,6 @@
 """Asks the engine for its metrics, again and again. A hung engine costs a time-out (`through`), and nothing waits."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from foreword.engines.state import EngineState
 
 logger = logging.getLogger(__name__)
 
+BESIDE_BYTES = 128 << 10
+"""A longer answer is read in a thread."""
 MAX_BYTES = 16 << 20
 """A larger answer is no metrics."""
 
@@ -73,6 +76,8 @@ class Scraper:
             raise Unreadable(f"{path} answers with status {answer.status}")
         if len(answer.body) > MAX_BYTES:
             raise Unreadable(f"{path} answers {len(answer.body)} bytes")
+        if len(answer.body) > BESIDE_BYTES:  # the streams must not wait for it
+            return await asyncio.to_thread(engine.read_metrics, answer.body)
         return engine.read_metrics(answer.body)
 
     def _fail(self, trouble: str, *, refused: bool) -> None:

@@ -33,6 +33,8 @@ HEALTHY_SHARE = 0.1
 """Hits of external queries, or bytes loaded over bytes stored: from here on the pool earns its keep."""
 SPARSE_SHARE = 0.02
 """Below it loads happen now and then."""
+CROWDED_SHARE = 0.5
+"""Failed allocations for each reading with misses."""
 FITS = 0.5
 """A distance below this share of the pool fits for sure: blocks of several sizes share the pool."""
 
@@ -81,6 +83,11 @@ class _Evidence:
     @property
     def missed(self) -> float:
         return max(0.0, self.queried - self.of("l2_hit_tokens"))
+
+    @property
+    def crowded(self) -> bool:
+        """Whether stores find no room all the time: then there is less of the pool than of one step's work."""
+        return self.of("l2_allocation_failures") >= CROWDED_SHARE * max(1, self.rounds)
 
     @property
     def read(self) -> bool:
@@ -179,7 +186,7 @@ class SecondLevel:
                 return "l2-too-small"
         enough = evidence.missed >= SURE_TOKENS or evidence.ended - evidence.begun >= SURE_SECONDS
         if evidence.rounds >= SURE_ROUNDS and (enough or len(lost) >= SURE_RETURNS):
-            return "l2-write-only"
+            return "l2-too-small" if evidence.crowded else "l2-write-only"
         some = evidence.rounds >= SOME_ROUNDS and evidence.missed >= SOME_TOKENS
         return "l2-undecided" if some or len(lost) >= SOME_RETURNS else None
 
@@ -217,10 +224,13 @@ class SecondLevel:
             "about_the_gauge": GAUGE,
             "criteria": CRITERIA,
             "repaired_when": REPAIRED,
+            "allocation_failures": _whole(evidence.grown.get("l2_allocation_failures")),
             "lost_returns": len(lost),
             "nearest_return_bytes": _whole(distances[0]) if distances else None,
             "median_return_bytes": _whole(distances[len(distances) // 2]) if distances else None,
         }
+        if finding_id == "l2-write-only" and "l2_bytes" not in gauges and distances:
+            numbers["unless"] = "the pool is smaller than nearest_return_bytes: then it is too small"
         if finding_id == "l2-undecided":
             numbers["hypotheses"] = {
                 "write-only": "blocks are stored and never found, whatever the pool's size",

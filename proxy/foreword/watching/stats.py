@@ -38,6 +38,10 @@ GAUGES: Mapping[Gauge, str] = {
 }
 
 
+STALE_SECONDS = 60.0
+"""A state that is older says nothing of now."""
+
+
 def observed(observer: Observer) -> dict[str, float]:
     """Everything by its key."""
     return dict(
@@ -56,9 +60,10 @@ def _metrics(observer: Observer) -> Iterator[tuple[str, float]]:
     for word, family in COUNTERS.items():
         if word in meter.totals:
             yield f"{family}|", meter.totals[word]
-    for gauge, family in GAUGES.items():
-        if gauge in meter.gauges:
-            yield f"{family}|", meter.gauges[gauge]
+    if age is not None and age <= max(STALE_SECONDS, observer.patience):
+        for gauge, family in GAUGES.items():
+            if gauge in meter.gauges:
+                yield f"{family}|", meter.gauges[gauge]
 
 
 def _parking(observer: Observer) -> Iterator[tuple[str, float]]:
