@@ -65,6 +65,7 @@ test: build $(VENV)/.dev ## all tests, Rust and Python; fails when more is skipp
 
 lint: check-tools $(VENV)/.dev ## formatters in check mode, clippy, ruff, mypy
 	cargo fmt --all --check
+	rustfmt --edition 2024 --check rust/fuzz/src/lib.rs rust/fuzz/src/bin/*.rs rust/fuzz/fuzz_targets/*.rs
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	$(BIN)/ruff check . .ci/skips .ci/cases
 	$(BIN)/ruff format --check . .ci/skips .ci/cases

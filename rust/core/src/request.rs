@@ -169,12 +169,20 @@ impl<'p> Plan<'p> {
     /// A body that keeps its dialect: `edit` and the model map are all that touches it.
     fn pass(mut self, body: Bytes, edit: impl FnOnce(&mut Self, Value<'_>, &mut Edits)) -> Prepared {
         let mut tape = Tape::new();
-        let Ok(root) = tape.scan(&body) else { return self.unchanged(body) };
+        let text = behind_mark(&body);
+        let Ok(root) = tape.scan(&text) else { return self.unchanged(body) };
         if root.kind() != Kind::Object {
             return self.unchanged(body);
         }
         let edits = self.edited(root, edit);
-        self.prepared(edits.apply(&body))
+        let edited = edits.apply(&text);
+        if text.len() == body.len() {
+            return self.prepared(edited);
+        }
+        let mut marked = Rope::new();
+        marked.push(MARK);
+        edited.into_parts().iter().for_each(|part| marked.push_slice(part, 0..part.len()));
+        self.prepared(marked)
     }
 
     fn edited(&mut self, root: Value<'_>, edit: impl FnOnce(&mut Self, Value<'_>, &mut Edits)) -> Edits {
@@ -190,6 +198,7 @@ impl<'p> Plan<'p> {
     }
 
     fn messages(mut self, body: &Bytes) -> Result<Prepared, Fault> {
+        let body = &behind_mark(body);
         let mut tape = Tape::new();
         let root = readable(&mut tape, body)?;
         required(root, self.ask.route)?;
@@ -314,6 +323,14 @@ fn shortened(model: &str) -> String {
         end -= 1;
     }
     model[..end].to_owned()
+}
+
+/// The byte order mark of UTF-8. Some clients write it before their JSON, and engines read over it.
+const MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// The text of a body.
+fn behind_mark(body: &Bytes) -> Bytes {
+    body.slice(if body.starts_with(MARK) { MARK.len() } else { 0 }..)
 }
 
 /// Scans the body of a Messages route.

@@ -96,14 +96,19 @@ pub(crate) async fn run(shared: Arc<Shared>, opening: Opening, outbox: Arc<Outbo
         }
     }
     exchange.settle();
-    let Exchange { record, trace, .. } = exchange;
+    let Exchange { mut record, trace, .. } = exchange;
+    record.over();
     if !own {
         shared.stats.closed(&record);
     }
     let profile = shared.profile();
     if let Some(trace) = trace.filter(Trace::entered).filter(|_| profile.engine_log && record.lacks_reuse()) {
-        outbox.end(record.to_pending_json());
-        shared.prefixes.wait(record, trace);
+        let pending = record.to_pending_json();
+        // Kept before it is told of: whoever hears of it may close it at once.
+        if let Some(closed) = shared.prefixes.wait(record, trace, &profile) {
+            shared.export.put(&closed.to_json());
+        }
+        outbox.end(pending);
         return;
     }
     let json = record.to_json();

@@ -123,13 +123,18 @@ impl Prefixes {
         record.verdict = Some(verdict);
     }
 
-    /// Keeps a record until the engine's log has told what was reused.
-    pub(crate) fn wait(&self, record: Record, trace: Trace) {
+    /// Keeps a record until the engine's log has told what was reused; one that has waited too long to be kept any
+    /// further comes back, closed without it.
+    pub(crate) fn wait(&self, record: Record, trace: Trace, profile: &Profile) -> Option<Record> {
         let mut pending = locked(&self.pending);
-        if pending.len() >= PENDING {
-            pending.pop_front();
-        }
         pending.push_back((record, trace));
+        if pending.len() <= PENDING {
+            return None;
+        }
+        let (mut record, trace) = pending.pop_front()?;
+        drop(pending);
+        self.settle(&trace, &mut record, profile);
+        Some(record)
     }
 
     /// The id of the record that has waited longest.

@@ -77,6 +77,7 @@ pub struct Record {
     clock: SystemTime,
     prepared: Option<Duration>,
     first: Option<Duration>,
+    duration: Option<Duration>,
 }
 
 impl Record {
@@ -112,12 +113,18 @@ impl Record {
             clock: SystemTime::now(),
             prepared: None,
             first: None,
+            duration: None,
         }
     }
 
     /// The request is ready to go upstream.
     pub fn prepared(&mut self) {
         self.prepared = Some(self.started.elapsed());
+    }
+
+    /// The exchange has ended; its record may still wait for the engine's log.
+    pub fn over(&mut self) {
+        self.duration = Some(self.started.elapsed());
     }
 
     /// The first byte for the client is there.
@@ -235,7 +242,7 @@ impl Record {
         json.raw("events", self.summary.events.to_string());
         json.raw("unreadable_events", self.summary.unreadable.to_string());
         json.seconds("ttft_seconds", self.first);
-        json.seconds("duration_seconds", Some(self.started.elapsed()));
+        json.seconds("duration_seconds", Some(self.duration.unwrap_or_else(|| self.started.elapsed())));
         json.raw("estimated", self.estimated.to_string());
         json.text("finish", self.summary.finish.as_deref());
         json.text("message_id", self.summary.message_id.as_deref());

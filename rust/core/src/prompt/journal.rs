@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use super::change::{self, Change, Kinship};
 use super::diagnosis::{self, Diagnosis};
 use super::grain::Grain;
-use super::segment::{Class, Prompt, Segment};
+use super::segment::{Class, Parameters, Prompt, Segment};
 use super::tree::{ByDigest, NodeId, Tree};
 use super::verdict::{self, Habits, Verdict};
 use crate::profile::{Engine, LateSystem, Profile};
@@ -127,7 +127,7 @@ pub struct Entry {
     pub turn: u32,
     node: NodeId,
     bytes: u64,
-    model: u64,
+    parameters: Parameters,
 }
 
 /// What is told of a finished exchange.
@@ -197,7 +197,7 @@ pub struct Journal {
     /// Lines by when they were used last.
     order: BTreeMap<u64, LineId>,
     /// Prompts by the digest of the answer's id.
-    messages: ByDigest<u64, NodeId>,
+    messages: ByDigest<u64, (NodeId, Parameters)>,
     grains: HashMap<u64, Grain>,
     clock: u64,
     next_line: LineId,
@@ -381,25 +381,25 @@ impl Journal {
             self.tree.release(node);
         }
         self.forget_beyond_limits(id);
-        Some(Entry { line: id, turn, node, bytes: prompt.bytes(), model: prompt.parameters.model })
+        Some(Entry { line: id, turn, node, bytes: prompt.bytes(), parameters: prompt.parameters })
     }
 
     /// Closes an exchange: what the engine said of it becomes its verdict.
     pub fn settle(&mut self, entry: &Entry, standing: &Standing, told: &Told<'_>, profile: &Profile) -> Verdict {
         let usage = &told.usage;
-        if self.grains.len() < MODELS || self.grains.contains_key(&entry.model) {
-            self.grains.entry(entry.model).or_default().note(usage.cached.unwrap_or(0));
+        if self.grains.len() < MODELS || self.grains.contains_key(&entry.parameters.model) {
+            self.grains.entry(entry.parameters.model).or_default().note(usage.cached.unwrap_or(0));
         }
         let shared = usage
             .prompt
             .map(|prompt| self.tree.tokens_at(standing.previous, standing.shared_bytes, (entry.bytes, prompt)));
-        let verdict = verdict::judge(standing, usage, shared, &self.habits(entry.model, profile));
+        let verdict = verdict::judge(standing, usage, shared, &self.habits(entry.parameters.model, profile));
         if let Some(node) = self.tree.get_mut(entry.node) {
             node.tokens = usage.prompt.or(node.tokens);
         }
         let message = told.message_id.map(digest);
         if let Some(message) = message {
-            self.messages.insert(message, entry.node);
+            self.messages.insert(message, (entry.node, entry.parameters));
         }
         let Some(line) = self.lines.get_mut(&entry.line) else {
             message.map(|message| self.messages.remove(&message));
@@ -442,11 +442,9 @@ impl Journal {
 
     /// Compares a prompt with that of an earlier answer, for the vendors' own diagnostics.
     pub fn diagnose(&self, prompt: &Prompt, message_id: &str) -> Diagnosis {
-        let Some(node) = self.messages.get(&digest(message_id)).and_then(|id| Some((*id, self.tree.get(*id)?))) else {
-            return Diagnosis::NotFound;
-        };
-        let (id, node) = node;
-        diagnosis::compare(&self.tree.segments(id), node.parameters, node.tokens, prompt)
+        let Some((id, parameters)) = self.messages.get(&digest(message_id)) else { return Diagnosis::NotFound };
+        let Some(node) = self.tree.get(*id) else { return Diagnosis::NotFound };
+        diagnosis::compare(&self.tree.segments(*id), *parameters, node.tokens, prompt)
     }
 
     /// All lines, the latest first.
