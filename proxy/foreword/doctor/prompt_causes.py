@@ -63,7 +63,7 @@ def volatile_segments(
             severity=harm,
             first_seen=real(told["first"]),
             last_seen=real(told["last"]),
-            count=round(first.changes * first.later) or first.distinct,
+            count=whole(told["count"]) or round(first.changes * first.requests),
             tokens=tokens,
             evidence={
                 **first.as_json(),

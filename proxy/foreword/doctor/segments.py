@@ -82,6 +82,10 @@ def stability(loaded: Loaded) -> list[Segment]:
     )
     heads = loaded.db.execute("SELECT max(requests) FROM paths").fetchone()
     parts = 1 + whole(heads[0] if heads else None) // _SAMPLE
+    if parts > 1:
+        loaded.notes.append(
+            f"changes of segments from turn to turn were counted on one conversation in {parts}"
+        )
     loaded.db.execute(
         f"""
         CREATE TABLE changes AS
