@@ -23,7 +23,8 @@ class House:
 
     def sidecar(self, **settings: str) -> Sidecar:
         """The sidecar with these settings; it is started at the first call."""
-        settings = {"ENGINE": "vllm", **settings}
+        # A shared engine sees no more of the other sidecars than their probes.
+        settings = {"ENGINE": "vllm", "ENGINE_METRICS_SECONDS": "0", **settings}
         key = frozenset(settings.items())
         if key not in self._sidecars:
             log = self._folder / f"sidecar-{len(self._sidecars)}.log"
