@@ -32,8 +32,8 @@ def pinned(tokens: int, path: str | None, mending: str) -> str:
     """Prompts grow and reuse stays at one length. ``mending`` keeps the segment there the same."""
     if path is None:
         return (
-            f"Reuse ends at {tokens:,} tokens whatever the prompt: capture two requests (FOREWORD_CAPTURE) and compare them with"
-            " `foreword doctor --diff`."
+            f"Reuse ends at {tokens:,} tokens whatever the prompt: capture two requests (FOREWORD_CAPTURE) and compare"
+            " them with `foreword doctor --diff`."
         )
     return f"Reuse ends at {tokens:,} tokens, where {path} differs. {mending}"
 
