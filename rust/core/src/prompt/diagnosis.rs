@@ -85,15 +85,15 @@ pub(super) fn compare(earlier: &[&Segment], parameters: Parameters, tokens: Opti
     if parameters.model != prompt.parameters.model {
         return differs(Reason::Model, 0);
     }
-    match earlier.get(same).map(|segment| segment.class) {
-        Some(Class::Header | Class::System) => differs(Reason::System, reach),
-        Some(Class::Tools) => differs(Reason::Tools, reach),
-        Some(_) => match prompt.segments.get(same).map(|segment| segment.class) {
-            Some(Class::Header | Class::System) => differs(Reason::System, reach),
-            Some(Class::Tools) => differs(Reason::Tools, reach),
-            _ => differs(Reason::Messages, reach),
-        },
-        None if parameters.template != prompt.parameters.template => differs(Reason::Settings, 0),
-        None => Diagnosis::Same,
+    let classes = [earlier.get(same).copied(), prompt.segments.get(same)].map(|segment| segment.map(|it| it.class));
+    let any = |wanted: &[Class]| classes.iter().flatten().any(|class| wanted.contains(class));
+    match classes {
+        // All of the earlier prompt is there, and what else decides over it is another.
+        [None, _] if parameters.template != prompt.parameters.template => differs(Reason::Settings, 0),
+        [None, _] => Diagnosis::Same,
+        // What is missing or new shows in one of the two places only.
+        _ if any(&[Class::Tools]) => differs(Reason::Tools, reach),
+        _ if any(&[Class::System, Class::Header]) => differs(Reason::System, reach),
+        _ => differs(Reason::Messages, reach),
     }
 }
