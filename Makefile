@@ -86,8 +86,8 @@ fuzz: check-tools ## fuzzes the Rust core for FUZZ_SECONDS in all (needs a C++ c
 		mkdir -p target/fuzz/corpus/$$target target/fuzz/found/$$target; \
 		echo "fuzzing $$target for $(FUZZ_EACH) s"; \
 		RUSTC_BOOTSTRAP=1 cargo fuzz run --fuzz-dir rust/fuzz --target-dir target/fuzz $$target \
-			target/fuzz/corpus/$$target target/fuzz/seeds/$$target -- \
-			-max_total_time=$(FUZZ_EACH) -dict=rust/fuzz/words.dict -artifact_prefix=target/fuzz/found/$$target/ \
+			$(CURDIR)/target/fuzz/corpus/$$target $(CURDIR)/target/fuzz/seeds/$$target -- -max_total_time=$(FUZZ_EACH) \
+			-dict=$(CURDIR)/rust/fuzz/words.dict -artifact_prefix=$(CURDIR)/target/fuzz/found/$$target/ \
 			-timeout=10 -rss_limit_mb=2048 -max_len=16384 -print_final_stats=1; \
 	done
 

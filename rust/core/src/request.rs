@@ -181,7 +181,9 @@ impl<'p> Plan<'p> {
         }
         let mut marked = Rope::new();
         marked.push(MARK);
-        edited.into_parts().iter().for_each(|part| marked.push_slice(part, 0..part.len()));
+        for part in edited.into_parts() {
+            marked.push_slice(&part, 0..part.len());
+        }
         self.prepared(marked)
     }
 
