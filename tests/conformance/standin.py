@@ -18,8 +18,9 @@ MODEL = "stand-in"
 class StandIn:
     """`foreword engine`, as fast as it can; further flags as they are."""
 
-    def __init__(self, log: Path, *flags: str) -> None:
-        port = free_port()
+    def __init__(self, log: Path, *flags: str, port: int | None = None) -> None:
+        port = port or free_port()
+        self.port = port
         self.url = f"http://127.0.0.1:{port}"
         self._log = log
         fast = ("--decode-rate", "0", "--prefill-rate", "0", "--model", MODEL)
@@ -43,6 +44,10 @@ class StandIn:
         asked = {name: body[name] for name in names if name in body}
         found: list[int] = json.loads(self._fetch("/tokenize", json.dumps(asked).encode()))["tokens"]
         return found
+
+    def forget(self) -> None:
+        """Empties the prefix cache."""
+        self._fetch("/reset_prefix_cache", b"{}")
 
     def _fetch(self, path: str, body: bytes | None = None) -> bytes:
         request = urllib.request.Request(

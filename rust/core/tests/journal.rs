@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use foreword_core::json::Tape;
-use foreword_core::profile::{Engine, Profile};
+use foreword_core::profile::{Engine, LateSystem, Profile};
 use foreword_core::prompt::cut::{Form, cut};
 use foreword_core::prompt::diagnosis::{Diagnosis, Reason};
 use foreword_core::prompt::journal::{Journal, Limits, Told, Who};
@@ -323,6 +323,94 @@ fn the_engine_is_blamed_for_an_intact_prefix_only() {
 }
 
 #[test]
+fn a_template_is_suspected_until_it_was_seen_to_keep_reasoning() {
+    // A tool loop with reasoning in it, and then the user speaks again.
+    let spoken = |body: &Value, seed: &str| {
+        let mut next = grown(body, seed);
+        let last = next["messages"].as_array_mut().unwrap().last_mut().unwrap();
+        last["content"].as_array_mut().unwrap().push(json!({"type": "text", "text": words(seed, 200)}));
+        next
+    };
+    let mut room = Room::new();
+    let first = body("sys", "task");
+    let working = grown(&first, "one");
+    let asked = spoken(&working, "two");
+    for turn in [&first, &working] {
+        room.warm(&session(1), turn);
+    }
+    assert_eq!(room.send(&session(1), &asked, Some(0)).name, "engine-lost-or-template");
+    // The reasoning in front of the user's words is gone already, if it goes: only the engine loses here.
+    let again = spoken(&asked, "three");
+    assert_eq!(room.send(&session(1), &again, Some(0)).name, "engine-lost");
+    let working = grown(&again, "four");
+    room.warm(&session(1), &working);
+    let kept = spoken(&working, "five");
+    assert_eq!(room.warm(&session(1), &kept).name, "append-only");
+    let working = grown(&kept, "six");
+    room.warm(&session(1), &working);
+    assert_eq!(room.send(&session(1), &spoken(&working, "seven"), Some(0)).name, "engine-lost");
+}
+
+#[test]
+fn a_late_system_message_left_as_sent_is_suspected_until_it_was_seen_in_place() {
+    let mut room = Room::new();
+    room.profile.late_system = LateSystem::Off;
+    let noted = |body: &Value, seed: &str| {
+        let mut next = grown(body, seed);
+        for message in next["messages"].as_array_mut().unwrap() {
+            if message["role"] == "assistant" && message["content"][0]["type"] == "thinking" {
+                message["content"].as_array_mut().unwrap().remove(0);
+            }
+        }
+        next["messages"].as_array_mut().unwrap().push(json!({"role": "system", "content": words(seed, 100)}));
+        next
+    };
+    let mut turns = vec![body("sys", "task")];
+    for turn in 0..4 {
+        turns.push(noted(&turns[turn], &format!("note {turn}")));
+    }
+    room.warm(&session(1), &turns[0]);
+    assert_eq!(room.send(&session(1), &turns[1], Some(0)).name, "engine-lost-or-template");
+    assert_eq!(room.warm(&session(1), &turns[2]).name, "append-only");
+    assert_eq!(room.send(&session(1), &turns[3], Some(0)).name, "engine-lost");
+}
+
+#[test]
+fn a_change_that_another_model_reads_for_the_first_time_is_a_parameter() {
+    let mut room = Room::new();
+    let turns = conversation("sys", "task", 6);
+    for turn in &turns[..5] {
+        room.warm(&session(1), turn);
+    }
+    let mut next = turns[5].clone();
+    next["messages"][8]["content"][0]["content"] = json!("edited");
+    next["model"] = json!("other");
+    let outcome = room.send(&session(1), &next, Some(0));
+    assert_eq!((outcome.name, outcome.at.as_deref()), ("parameters", Some("messages[8].content[0] history edited")));
+}
+
+#[test]
+fn a_conversation_of_stratas_that_was_let_go_is_no_granularity() {
+    let mut room = Room::new();
+    room.profile.engine = Engine::Strata;
+    let turns = conversation("sys", "long task", 20);
+    for turn in &turns[..19] {
+        room.warm(&session(1), turn);
+    }
+    let expected = tokens(&room.cut(&turns[18]));
+    assert!((2_048..16_384).contains(&expected), "{expected}");
+    let outcome = room.send(&session(1), &turns[19], Some(0));
+    assert_eq!((outcome.name, outcome.lost), ("engine-lost", Some(expected)));
+    // In front of the first turn there is no checkpoint: nothing can be reused.
+    let mut early = grown(&turns[19], "on");
+    early["system"][0]["text"] = json!("edited");
+    assert_eq!(room.send(&session(1), &early, Some(0)).name, "changed");
+    let mut late = grown(&early, "and on");
+    late["messages"][30]["content"][0]["content"] = json!("edited");
+    assert_eq!(room.send(&session(1), &late, Some(0)).name, "engine-lost");
+}
+
+#[test]
 fn a_loss_below_the_step_is_granularity() {
     let mut room = Room::new();
     let turns = conversation("sys", "task", 6);
@@ -360,7 +448,8 @@ fn too_short_to_be_reused_is_told_so() {
     let first = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]});
     room.send(&session(1), &first, Some(0));
     let second = grown(&first, "x");
-    assert_eq!(room.send(&session(1), &second, Some(0)).name, "below-minimum");
+    let outcome = room.send(&session(1), &second, Some(0));
+    assert_eq!((outcome.name, outcome.lost), ("below-minimum", Some(0)));
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! The chain of digests over a prompt.
 //!
-//! XXH3-128 over blocks of [`BLOCK`] bytes, each with its predecessor's digest in front, so that two prompts share
-//! exactly the blocks before their first difference. Blocks are cut at segment boundaries: a segment that two prompts
-//! have in the same place behind the same text has the same digests in both, whatever follows.
+//! XXH3-128 over blocks of [`BLOCK`] bytes, each linked with its predecessor's digest, so that two prompts share exactly
+//! the blocks before their first difference. Blocks are cut at segment boundaries: a segment that two prompts have in
+//! the same place behind the same text has the same digests in both, whatever follows. A block is read once, for the
+//! prompt's chain and for the segment's own digest.
 
-use xxhash_rust::xxh3::{xxh3_128, xxh3_128_with_seed};
+use xxhash_rust::xxh3::xxh3_128;
 
 use super::segment::{Class, Path, Segment};
 
@@ -37,19 +38,13 @@ pub enum Voice {
 }
 
 /// Grows a prompt's segments, digests and blocks together.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Chain {
-    /// The last digest, then what is hashed next.
-    link: Vec<u8>,
+    /// The digest of all so far.
+    all: u128,
     segments: Vec<Segment>,
     blocks: Vec<u64>,
     end: u64,
-}
-
-impl Default for Chain {
-    fn default() -> Self {
-        Self { link: vec![0; 16], segments: Vec::new(), blocks: Vec::new(), end: 0 }
-    }
 }
 
 impl Chain {
@@ -58,23 +53,23 @@ impl Chain {
         if text.is_empty() {
             return;
         }
-        let kind = tag.voice as u8 | if tag.opens { 0x80 } else { 0 };
-        self.link.push(kind);
-        let mut last = 0;
+        let voice = u128::from(tag.voice as u8);
+        let mut own = voice;
+        // What a segment is rendered as goes into its first link.
+        self.all ^= voice | if tag.opens { 0x80 } else { 0 };
         for block in text.chunks(BLOCK) {
-            self.link.extend_from_slice(block);
-            last = xxh3_128(&self.link);
-            self.link.clear();
-            self.link.extend_from_slice(&last.to_le_bytes());
-            self.blocks.push(low(last));
+            let block = xxh3_128(block);
+            own = linked(own, block);
+            self.all = linked(self.all, block);
+            self.blocks.push(low(self.all));
         }
         self.end += text.len() as u64;
         self.segments.push(Segment {
             path,
             class,
             user: tag.voice == Voice::User,
-            digest: xxh3_128_with_seed(text, tag.voice as u64),
-            chain: last,
+            digest: own,
+            chain: self.all,
             bytes: u32::try_from(text.len()).unwrap_or(u32::MAX),
             end: self.end,
             blocks: u32::try_from(self.blocks.len()).unwrap_or(u32::MAX),
@@ -85,6 +80,14 @@ impl Chain {
     pub fn finish(self) -> (Vec<Segment>, Vec<u64>) {
         (self.segments, self.blocks)
     }
+}
+
+/// A digest of what came before and of a block.
+fn linked(before: u128, block: u128) -> u128 {
+    let mut link = [0; 32];
+    link[..16].copy_from_slice(&before.to_le_bytes());
+    link[16..].copy_from_slice(&block.to_le_bytes());
+    xxh3_128(&link)
 }
 
 #[allow(clippy::cast_possible_truncation)]

@@ -1,8 +1,7 @@
 //! Two prompts side by side: where the later one leaves the earlier, and whether they are one conversation.
 
-use std::collections::HashMap;
-
 use super::segment::{Class, Path, Prompt, Segment};
+use super::tree::ByDigest;
 
 /// The first change of a line's prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,10 +52,10 @@ pub(super) enum Kinship {
 }
 
 /// How often each digest occurs.
-type Bag = HashMap<u128, u32>;
+type Bag = ByDigest<u128, u32>;
 
 fn bag<'s>(segments: impl Iterator<Item = &'s Segment>) -> Bag {
-    let mut bag = Bag::new();
+    let mut bag = Bag::default();
     for segment in segments {
         *bag.entry(segment.digest).or_default() += 1;
     }

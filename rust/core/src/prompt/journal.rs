@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use super::change::{self, Change, Kinship};
 use super::diagnosis::{self, Diagnosis};
-use super::grain::Grain;
+use super::learnt::Learnt;
 use super::segment::{Class, Parameters, Prompt, Segment};
 use super::tree::{ByDigest, NodeId, Tree};
-use super::verdict::{self, Habits, Verdict};
-use crate::profile::{Engine, LateSystem, Profile};
+use super::verdict::{self, Verdict};
+use crate::profile::Profile;
 use crate::usage::EngineUsage;
 
 /// Turns of a line that are kept for reports.
@@ -21,7 +21,7 @@ const TURNS: usize = 32;
 /// Lines of a session that a prompt is compared with, the latest first.
 const CANDIDATES: usize = 8;
 
-/// Models whose block is learnt.
+/// Models of which something is learnt.
 const MODELS: usize = 64;
 
 /// Memory of a line with its turns, in bytes, about.
@@ -198,7 +198,7 @@ pub struct Journal {
     order: BTreeMap<u64, LineId>,
     /// Prompts by the digest of the answer's id.
     messages: ByDigest<u64, (NodeId, Parameters)>,
-    grains: HashMap<u64, Grain>,
+    learnt: HashMap<u64, Learnt>,
     clock: u64,
     next_line: LineId,
     turns: usize,
@@ -215,7 +215,7 @@ impl Journal {
             sessions: ByDigest::default(),
             order: BTreeMap::new(),
             messages: ByDigest::default(),
-            grains: HashMap::new(),
+            learnt: HashMap::new(),
             clock: 0,
             next_line: 0,
             turns: 0,
@@ -250,7 +250,7 @@ impl Journal {
             parameters_changed: parameters != prompt.parameters,
             model_changed: parameters.model != prompt.parameters.model,
             new_late_system: new.iter().any(|segment| segment.class == Class::LateSystem),
-            reasoning_may_go: node.is_some_and(|node| node.reasoning) && new.iter().any(|segment| segment.user),
+            reasoning_may_go: node.is_some_and(|node| node.open_reasoning) && new.iter().any(|segment| segment.user),
             shared_segments,
             shared_bytes: reach,
             line: found.line,
@@ -387,13 +387,16 @@ impl Journal {
     /// Closes an exchange: what the engine said of it becomes its verdict.
     pub fn settle(&mut self, entry: &Entry, standing: &Standing, told: &Told<'_>, profile: &Profile) -> Verdict {
         let usage = &told.usage;
-        if self.grains.len() < MODELS || self.grains.contains_key(&entry.parameters.model) {
-            self.grains.entry(entry.parameters.model).or_default().note(usage.cached.unwrap_or(0));
-        }
+        let mut learnt = self.learnt.get(&entry.parameters.model).copied().unwrap_or_default();
+        learnt.note_reuse(usage);
         let shared = usage
             .prompt
             .map(|prompt| self.tree.tokens_at(standing.previous, standing.shared_bytes, (entry.bytes, prompt)));
-        let verdict = verdict::judge(standing, usage, shared, &self.habits(entry.parameters.model, profile));
+        let verdict = verdict::judge(standing, usage, shared, &learnt.habits(profile));
+        learnt.note(standing, &verdict);
+        if self.learnt.len() < MODELS || self.learnt.contains_key(&entry.parameters.model) {
+            self.learnt.insert(entry.parameters.model, learnt);
+        }
         if let Some(node) = self.tree.get_mut(entry.node) {
             node.tokens = usage.prompt.or(node.tokens);
         }
@@ -427,17 +430,6 @@ impl Journal {
         }
         self.forget_beyond_limits(entry.line);
         verdict
-    }
-
-    fn habits(&self, model: u64, profile: &Profile) -> Habits {
-        let grain = self.grains.get(&model).copied().unwrap_or_default();
-        Habits {
-            engine: profile.engine,
-            block: grain.block(profile.block_tokens),
-            // Rule 2 puts late system messages where no template moves them; left as sent, nobody knows.
-            keeps_late_system: (profile.late_system != LateSystem::Off || profile.engine == Engine::Strata)
-                .then_some(true),
-        }
     }
 
     /// Compares a prompt with that of an earlier answer, for the vendors' own diagnostics.

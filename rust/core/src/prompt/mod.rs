@@ -10,6 +10,7 @@ pub mod cut;
 pub mod diagnosis;
 pub mod grain;
 pub mod journal;
+mod learnt;
 pub mod segment;
 mod tree;
 pub mod verdict;

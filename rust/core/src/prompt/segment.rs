@@ -193,8 +193,9 @@ pub struct Prompt {
     pub parameters: Parameters,
     /// Whether it begins with the summary of an earlier conversation, in the words of a known client.
     pub summary: bool,
-    /// Whether an assistant's turn in it carries reasoning, which many templates drop later.
-    pub reasoning: bool,
+    /// Whether an assistant's turn behind the last words of a user carries reasoning, which many templates drop once the
+    /// user speaks again.
+    pub open_reasoning: bool,
 }
 
 impl Prompt {

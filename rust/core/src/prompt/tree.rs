@@ -46,7 +46,7 @@ pub(super) struct Node {
     /// Tokens of the whole prompt as the engine counted them last.
     pub(super) tokens: Option<u64>,
     pub(super) parameters: Parameters,
-    pub(super) reasoning: bool,
+    pub(super) open_reasoning: bool,
     /// The line that entered it last.
     pub(super) line: u64,
     /// Children and lines that hold it.
@@ -175,7 +175,7 @@ impl Tree {
             answers: answers(&prompt.segments),
             tokens: None,
             parameters: prompt.parameters,
-            reasoning: prompt.reasoning,
+            open_reasoning: prompt.open_reasoning,
             line,
             holders: 1,
         };

@@ -96,8 +96,12 @@ pub struct Habits {
     pub engine: Engine,
     /// Tokens of a block of its cache, told or learnt.
     pub block: Option<u64>,
-    /// Whether its template is known to hoist late system messages or not: `None` is not known.
-    pub keeps_late_system: Option<bool>,
+    /// Tokens that a block may have at most.
+    pub step: Option<u64>,
+    /// Whether its template is known to print late system messages where they stand.
+    pub keeps_late_system: bool,
+    /// Whether its template is known to print earlier reasoning once the user speaks again.
+    pub keeps_reasoning: bool,
 }
 
 /// Tokens that a template's own end may differ by between a prompt and the history it becomes.
@@ -134,11 +138,11 @@ pub fn judge(standing: &Standing, usage: &EngineUsage, shared: Option<u64>, habi
             let by_engine = reach.saturating_sub(reused);
             let by_change = expected.saturating_sub(reach);
             // The place is an estimate: within a step and 2 % it is the change's.
-            let step = grain::step(habits.engine, habits.block).max(reach / 50);
-            let name = if by_engine > step && by_engine > by_change {
-                lost_by_engine(standing, habits)
-            } else {
-                Name::Changed
+            let step = grain::step(habits.engine, habits.step, reused, change.is_some_and(early)).max(reach / 50);
+            let name = match () {
+                () if by_engine <= step || by_engine <= by_change => Name::Changed,
+                () if standing.parameters_changed => Name::Parameters,
+                () => lost_by_engine(standing, habits),
             };
             of(name, Some(lost), true)
         }
@@ -148,11 +152,11 @@ pub fn judge(standing: &Standing, usage: &EngineUsage, shared: Option<u64>, habi
         (_, None, Some(_)) => of(Name::AppendOnly, None, false),
         (relation, Some(expected), Some(reused)) => {
             let lost = expected.saturating_sub(reused);
-            let step = grain::step(habits.engine, habits.block);
+            let step = grain::step(habits.engine, habits.step, reused, false);
             let name = match () {
                 () if lost == 0 && relation == Relation::Repeat => Name::Repeat,
                 () if reused == 0 && before.unwrap_or(0) < grain::minimum(habits.engine, habits.block) => {
-                    Name::BelowMinimum
+                    return Verdict { expected: Some(0), ..of(Name::BelowMinimum, Some(0), true) };
                 }
                 () if lost == 0 => Name::AppendOnly,
                 () if lost < step.max(block + TAIL) => Name::Granularity,
@@ -164,10 +168,16 @@ pub fn judge(standing: &Standing, usage: &EngineUsage, shared: Option<u64>, habi
     }
 }
 
+/// Whether a change lies so early that no turn's checkpoint stands in front of it.
+fn early(change: Change) -> bool {
+    change.class.is_head() || change.class == Class::FirstUser
+}
+
 /// Who lost a prefix that is intact as it was sent.
 fn lost_by_engine(standing: &Standing, habits: &Habits) -> Name {
-    let hoists = standing.new_late_system && habits.keeps_late_system != Some(true);
-    if hoists || standing.reasoning_may_go { Name::EngineLostOrTemplate } else { Name::EngineLost }
+    let hoists = standing.new_late_system && !habits.keeps_late_system;
+    let drops = standing.reasoning_may_go && !habits.keeps_reasoning;
+    if hoists || drops { Name::EngineLostOrTemplate } else { Name::EngineLost }
 }
 
 impl Verdict {

@@ -43,7 +43,6 @@ pub(super) fn cut(root: Value<'_>, cutter: &mut Cutter<'_>) {
 fn add_message(item: Path, class: Class, voice: Voice, message: Value<'_>, cutter: &mut Cutter<'_>) {
     let reasoning = message.get("reasoning").or_else(|| message.get("reasoning_content"));
     if let Some(text) = reasoning.and_then(Value::as_text).filter(|text| !text.is_empty()) {
-        cutter.reasoning = true;
         cutter.add_text(item.part(Part::Reasoning), class, Voice::Reasoning, text);
     }
     match message.get("content") {
@@ -68,17 +67,26 @@ fn add_message(item: Path, class: Class, voice: Voice, message: Value<'_>, cutte
 
 /// A call's name and arguments. Engines read the arguments and spell them anew.
 pub(super) fn call_of(function: Value<'_>, out: &mut Vec<u8>) {
-    text::push(function.get("name"), out);
-    out.push(b'\n');
-    match function.get("arguments") {
+    let plain;
+    let arguments = match function.get("arguments") {
         Some(arguments) if arguments.kind() == Kind::String => {
-            let mut plain = Vec::new();
-            text::push(Some(arguments), &mut plain);
-            text::push_json(&plain, out);
+            plain = arguments.as_text().map(text::decoded).unwrap_or_default();
+            &plain
         }
-        Some(arguments) => text::push_json(arguments.raw(), out),
-        None => {}
+        other => other.map(Value::raw).unwrap_or_default(),
+    };
+    add_call(function.get("name"), arguments, out);
+}
+
+/// A call in the form that most templates print.
+pub(super) fn add_call(name: Option<Value<'_>>, arguments: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(br#"{"name": "#);
+    if let Some(name) = name {
+        text::push_json(name.raw(), out);
     }
+    out.extend_from_slice(br#", "arguments": "#);
+    text::push_json(arguments, out);
+    out.push(b'}');
 }
 
 /// One part of a content; also of the Responses API's.

@@ -1,5 +1,6 @@
 //! Anthropic Messages.
 
+use super::chat::add_call;
 use super::{Cutter, Form, class_of, is_role, is_system, text};
 use crate::json::{Kind, Text, Value};
 use crate::prompt::chain::Voice;
@@ -71,7 +72,6 @@ fn add_block(path: Path, class: Class, voice: Voice, block: Value<'_>, cutter: &
         }
         "thinking" => {
             if cutter.form == Form::Messages || prints_reasoning(cutter.profile.engine) {
-                cutter.reasoning = true;
                 if let Some(text) = block.get("thinking").and_then(Value::as_text) {
                     cutter.add_text(path, class, Voice::Reasoning, text);
                 }
@@ -80,9 +80,7 @@ fn add_block(path: Path, class: Class, voice: Voice, block: Value<'_>, cutter: &
         // Sealed for Anthropic's own servers.
         "redacted_thinking" => {}
         "tool_use" => cutter.add_made(path, class, Voice::Call, |out| {
-            text::push(block.get("name"), out);
-            out.push(b'\n');
-            block.get("input").into_iter().for_each(|input| text::push_json(input.raw(), out));
+            add_call(block.get("name"), block.get("input").map(Value::raw).unwrap_or_default(), out);
         }),
         "tool_result" => {
             // A message of its own toward the engine, and so is what follows it.

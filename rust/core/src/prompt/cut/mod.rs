@@ -61,7 +61,7 @@ struct Cutter<'p> {
     /// Whether the next segment opens a message.
     opens: bool,
     summary: bool,
-    reasoning: bool,
+    open_reasoning: bool,
 }
 
 impl<'p> Cutter<'p> {
@@ -74,14 +74,14 @@ impl<'p> Cutter<'p> {
             first_system: true,
             opens: true,
             summary: false,
-            reasoning: false,
+            open_reasoning: false,
         }
     }
 
     fn finish(self, root: Value<'_>) -> Prompt {
         let parameters = parameters(root, self.profile);
         let (segments, blocks) = self.chain.finish();
-        Prompt { segments, blocks, parameters, summary: self.summary, reasoning: self.reasoning }
+        Prompt { segments, blocks, parameters, summary: self.summary, open_reasoning: self.open_reasoning }
     }
 
     /// Runs `system` and `tools` in the order of the engine's template.
@@ -105,17 +105,25 @@ impl<'p> Cutter<'p> {
 
     fn add(&mut self, path: Path, class: Class, voice: Voice, text: &[u8]) {
         if !text.is_empty() {
+            match voice {
+                Voice::Reasoning => self.open_reasoning = true,
+                Voice::User => self.open_reasoning = false,
+                _ => {}
+            }
             self.chain.add(path, class, Tag { voice, opens: self.opens }, text);
             self.opens = false;
         }
     }
 
     fn add_text(&mut self, path: Path, class: Class, voice: Voice, text: Text<'_>) {
-        let text = text::decoded(text);
         if class == Class::FirstUser && !self.summary {
-            self.summary = SUMMARIES.iter().any(|opening| text.starts_with(opening.as_bytes()));
+            self.summary = SUMMARIES.iter().any(|opening| text.raw().starts_with(opening.as_bytes()));
         }
-        self.add(path, class, voice, &text);
+        if text::is_escaped(text) {
+            self.add_made(path, class, voice, |out| text::push_decoded(text, out));
+        } else {
+            self.add(path, class, voice, text.raw());
+        }
     }
 
     /// A segment that `write` puts together.
@@ -163,7 +171,8 @@ impl<'p> Cutter<'p> {
         }
     }
 
-    /// A tool: its name, description and schema, in this order, as engines keep it.
+    /// A tool: its name, description and schema, in this order, as engines keep it, in the form that most templates
+    /// print.
     fn add_tool(&mut self, index: usize, tool: Value<'_>) {
         let function = tool.get("function").unwrap_or(tool);
         let schema = function.get("parameters").or_else(|| function.get("input_schema"));
@@ -172,13 +181,17 @@ impl<'p> Cutter<'p> {
             if function.get("name").is_none() {
                 return members(tool, out);
             }
-            text::push(function.get("name"), out);
-            out.push(b'\n');
-            text::push(function.get("description"), out);
-            out.push(b'\n');
-            if let Some(schema) = schema {
-                text::push_json(schema.raw(), out);
+            out.extend_from_slice(br#"{"type": "function", "function": {"name": "#);
+            if let Some(name) = function.get("name") {
+                text::push_json(name.raw(), out);
             }
+            for (label, value) in [("description", function.get("description")), ("parameters", schema)] {
+                if let Some(value) = value.filter(|value| !value.is_null()) {
+                    out.extend_from_slice(format!(", \"{label}\": ").as_bytes());
+                    text::push_json(value.raw(), out);
+                }
+            }
+            out.extend_from_slice(b"}}");
         });
     }
 
@@ -242,6 +255,7 @@ fn parameters(root: Value<'_>, profile: &Profile) -> Parameters {
     say("effort", root.get("reasoning").and_then(|reasoning| reasoning.get("effort")));
     say("thinking", root.get("thinking").and_then(|thinking| thinking.get("type")));
     say("kwargs", root.get("chat_template_kwargs"));
+    say("salt", root.get("cache_salt"));
     let choice = root.get("tool_choice");
     say("choice", choice.filter(|choice| choice.as_text().is_some_and(|text| text.is("none"))));
     Parameters { model: digest(model.as_bytes()), template: digest(&said) }
@@ -312,9 +326,17 @@ mod tests {
         assert_eq!(digests(&one), digests(&two));
         assert_eq!(one.blocks, two.blocks);
         assert_eq!(one.parameters, two.parameters);
-        assert!(one.reasoning && !one.summary);
+        assert!(!one.summary);
+    }
+
+    #[test]
+    fn reasoning_is_open_until_the_user_speaks_again() {
+        let profile = Profile { engine: Engine::Vllm, ..Profile::default() };
+        assert!(!prompt(MESSAGES, Form::Translated, &profile).open_reasoning);
+        let working = MESSAGES.replace(r#",{"type":"text","text":"go"}"#, "");
+        assert!(prompt(&working, Form::Translated, &profile).open_reasoning);
         let dropped = Profile { engine: Engine::OpenAi, ..Profile::default() };
-        assert!(!prompt(MESSAGES, Form::Translated, &dropped).reasoning);
+        assert!(!prompt(&working, Form::Translated, &dropped).open_reasoning);
     }
 
     #[test]

@@ -6,34 +6,95 @@ use crate::json::{Text, Value};
 
 /// A string's text. Spelling (escapes) does not count.
 pub(super) fn decoded(text: Text<'_>) -> Cow<'_, [u8]> {
-    if text.raw().contains(&b'\\') { Cow::Owned(text.decode().into_owned().into_bytes()) } else { text.raw().into() }
+    if is_escaped(text) { Cow::Owned(text.decode().into_owned().into_bytes()) } else { text.raw().into() }
+}
+
+/// Whether there are escapes in a string.
+pub(super) fn is_escaped(text: Text<'_>) -> bool {
+    memchr::memchr(b'\\', text.raw()).is_some()
 }
 
 /// Appends a string value's text.
 pub(super) fn push(value: Option<Value<'_>>, out: &mut Vec<u8>) {
     if let Some(text) = value.and_then(Value::as_text) {
-        out.extend_from_slice(&decoded(text));
+        push_decoded(text, out);
     }
 }
 
-/// Appends JSON as templates spell it anew: white space between tokens and escapes within strings do not count; the
-/// order of keys and the spelling of numbers do. What is no JSON is taken as it is.
-pub(super) fn push_json(raw: &[u8], out: &mut Vec<u8>) {
-    let mut rest = raw;
-    while let Some(at) = rest.iter().position(|&byte| byte == b'"' || byte.is_ascii_whitespace()) {
+/// Appends a string's text; see [`decoded`].
+pub(super) fn push_decoded(text: Text<'_>, out: &mut Vec<u8>) {
+    let begin = out.len();
+    let mut rest = text.raw();
+    while let Some(at) = memchr::memchr(b'\\', rest) {
         out.extend_from_slice(&rest[..at]);
-        if rest[at] != b'"' {
-            rest = &rest[at + 1..];
-            continue;
+        match rest.get(at + 1) {
+            Some(b'n') => out.push(b'\n'),
+            Some(b't') => out.push(b'\t'),
+            Some(&plain @ (b'"' | b'\\' | b'/')) => out.push(plain),
+            _ => {
+                out.truncate(begin);
+                return out.extend_from_slice(text.decode().as_bytes());
+            }
         }
-        let inside = &rest[at + 1..];
-        let Some(length) = string_length(inside) else { return out.extend_from_slice(&rest[at..]) };
-        out.push(b'"');
-        out.extend_from_slice(&decoded(Text::new(&inside[..length])));
-        out.push(b'"');
-        rest = &inside[length + 1..];
+        rest = &rest[at + 2..];
     }
     out.extend_from_slice(rest);
+}
+
+/// Appends JSON as templates spell it anew, in the style of Python's `json.dumps`: white space between tokens and the
+/// choice of escapes within strings do not count; the order of keys and the spelling of numbers do. What is no JSON is
+/// taken as it is.
+pub(super) fn push_json(raw: &[u8], out: &mut Vec<u8>) {
+    let mut rest = raw;
+    let mark = |byte: &u8| matches!(byte, b'"' | b',' | b':' | b' ' | b'\t' | b'\n' | b'\r');
+    while let Some(at) = rest.iter().position(mark) {
+        out.extend_from_slice(&rest[..at]);
+        match rest[at] {
+            b'"' => {
+                let inside = &rest[at + 1..];
+                let Some(length) = string_length(inside) else { return out.extend_from_slice(&rest[at..]) };
+                push_string(Text::new(&inside[..length]), out);
+                rest = &inside[length + 1..];
+                continue;
+            }
+            b',' => out.extend_from_slice(b", "),
+            b':' => out.extend_from_slice(b": "),
+            _ => {}
+        }
+        rest = &rest[at + 1..];
+    }
+    out.extend_from_slice(rest);
+}
+
+/// Appends a JSON string in its one spelling: the short escapes, and all else plain.
+pub(super) fn push_string(text: Text<'_>, out: &mut Vec<u8>) {
+    out.push(b'"');
+    if is_plain(text.raw()) {
+        out.extend_from_slice(text.raw());
+    } else {
+        for &byte in text.decode().as_bytes() {
+            match byte {
+                b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+                b'\n' => out.extend_from_slice(br"\n"),
+                b'\r' => out.extend_from_slice(br"\r"),
+                b'\t' => out.extend_from_slice(br"\t"),
+                _ => out.push(byte),
+            }
+        }
+    }
+    out.push(b'"');
+}
+
+/// Whether the inside of a literal is spelt as [`push_string`] would.
+fn is_plain(raw: &[u8]) -> bool {
+    let mut rest = raw;
+    while let Some(at) = memchr::memchr(b'\\', rest) {
+        if !matches!(rest.get(at + 1), Some(b'"' | b'\\' | b'n' | b'r' | b't')) {
+            return false;
+        }
+        rest = &rest[at + 2..];
+    }
+    true
 }
 
 /// Bytes up to the closing quote.
@@ -59,8 +120,20 @@ mod tests {
     }
 
     #[test]
+    fn texts_are_decoded_as_they_read() {
+        for raw in [r"plain", r#"a\nb\t\"c\\ \/"#, r"\u00e9 a\n", r"a\n\ud83d\ude00", r"\r\b", r"\"] {
+            let mut out = b"before ".to_vec();
+            push_decoded(Text::new(raw.as_bytes()), &mut out);
+            assert_eq!(out, [b"before ", &*decoded(Text::new(raw.as_bytes()))].concat(), "{raw}");
+        }
+    }
+
+    #[test]
     fn spacing_and_escapes_do_not_count_but_order_and_numbers_do() {
-        assert_eq!(spelt("{ \"a b\" : [1, 2.0],\n\"c\":\"\\u00e9 \\\" x\" }"), "{\"a b\":[1,2.0],\"c\":\"é \" x\"}");
+        let odd = r#"{ "a b" : [1,2.0],
+            "c":"\u00e9 \" \/x\u000a\\" }"#;
+        assert_eq!(spelt(odd), r#"{"a b": [1, 2.0], "c": "é \" /x\n\\"}"#);
+        assert_eq!(spelt(&spelt(odd)), spelt(odd));
         assert_ne!(spelt(r#"{"a":1,"b":2}"#), spelt(r#"{"b":2,"a":1}"#));
         assert_ne!(spelt("5000"), spelt("5000.0"));
         for odd in ["{\"a", "\"", "\\", "\"\\", "{\"a\":\"b\\"] {

@@ -1,0 +1,45 @@
+//! What exchanges have shown of one model: the step of its cache, and what its template leaves where it was.
+
+use super::grain::Grain;
+use super::journal::{Relation, Standing};
+use super::verdict::{Habits, Verdict};
+use crate::profile::{Engine, LateSystem, Profile};
+use crate::usage::EngineUsage;
+
+/// A template does the same every time: one prompt that was reused whole shows it for good.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Learnt {
+    grain: Grain,
+    keeps_reasoning: bool,
+    keeps_late_system: bool,
+}
+
+impl Learnt {
+    /// Takes note of what was reused, before it is judged.
+    pub(super) fn note_reuse(&mut self, usage: &EngineUsage) {
+        self.grain.note(usage.cached.unwrap_or(0));
+    }
+
+    /// Takes note of an exchange that was judged.
+    pub(super) fn note(&mut self, standing: &Standing, verdict: &Verdict) {
+        let whole = standing.relation == Relation::Extends && verdict.exact && verdict.lost == Some(0);
+        if whole && verdict.expected > Some(0) {
+            self.keeps_reasoning |= standing.reasoning_may_go;
+            self.keeps_late_system |= standing.new_late_system;
+        }
+    }
+
+    /// What is known of the engine, with what its own words and the settings say.
+    pub(super) fn habits(&self, profile: &Profile) -> Habits {
+        // Rule 2 puts late system messages where no template moves them; Strata prints them where they stand.
+        let in_place = profile.late_system != LateSystem::Off || profile.engine == Engine::Strata;
+        Habits {
+            engine: profile.engine,
+            // Checkpoints lie at any token.
+            block: if profile.engine == Engine::Strata { Some(1) } else { self.grain.block(profile.block_tokens) },
+            step: self.grain.step(profile.block_tokens),
+            keeps_late_system: in_place || self.keeps_late_system,
+            keeps_reasoning: self.keeps_reasoning,
+        }
+    }
+}
