@@ -29,7 +29,8 @@ class Sidecar:
     def drain(self) -> list[tuple[int, Head | None, bytes, bytes | None]]:
         """All that is ready, one item an exchange: (token, head if now known, body bytes, exchange record if it ended).
 
-        The record is one JSON object; an item with a record is the last of its token.
+        The record is one JSON object; an item with a record is the last of its token. One that is empty follows later,
+        under the token 0.
         """
     def open(
         self,

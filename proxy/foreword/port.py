@@ -15,6 +15,9 @@ from foreword.asgi import Head, Message, Send
 _log = logging.getLogger(__name__)
 
 
+#: The token of records whose exchange is over already.
+LATE = 0
+
 #: What a ``send`` that never had to wait yields.
 _DONE = object()
 
@@ -59,6 +62,10 @@ class Port:
     def _drain(self) -> None:
         deliveries = self._deliveries
         for token, head, data, record in self._sidecar.drain():
+            if token == LATE:
+                if record is not None:
+                    self.on_record(record)
+                continue
             delivery = deliveries.get(token) if record is None else deliveries.pop(token, None)
             if delivery is None:
                 _log.error("nobody waits for exchange %d", token)
@@ -107,7 +114,8 @@ class AsgiDelivery:
             self._started = True
             self._put({"type": "http.response.start", "status": head[0], "headers": head[1]})
         if record is not None:
-            self._on_record(record)
+            if record:  # an empty one comes later, as LATE
+                self._on_record(record)
             if not self._started:  # the client left before there was an answer
                 self._finish()
                 return

@@ -52,6 +52,8 @@ pub struct Notes {
     pub unknown: Vec<&'static str>,
     /// What the translator left out: server tools by type, block types, fields.
     pub dropped: Vec<String>,
+    /// Messages of the chat body upstream, where there is one.
+    pub messages: Option<usize>,
 }
 
 impl Notes {
@@ -279,7 +281,10 @@ impl<'p> Plan<'p> {
         self.ask.usage_injected = true;
     }
 
-    fn prepared(self, body: Rope) -> Prepared {
+    fn prepared(mut self, body: Rope) -> Prepared {
+        if let Some(prompt) = &mut self.prompt {
+            prompt.messages = self.notes.messages;
+        }
         let model = (!self.ask.model.is_empty()).then(|| shortened(&self.ask.model));
         let stream = self.ask.stream;
         let Self { path, ask, notes, prompt, session, diagnose, .. } = self;

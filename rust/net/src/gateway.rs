@@ -20,6 +20,7 @@ use crate::notices::{Level, Notices};
 use crate::outbox::{Outbox, Port, Ready, locked};
 use crate::pipeline;
 use crate::prefixes::Prefixes;
+use crate::rendering::Questions;
 use crate::stats::Stats;
 use crate::upstream::Upstream;
 
@@ -86,6 +87,9 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) stats: Stats,
     pub(crate) prefixes: Arc<Prefixes>,
+    pub(crate) questions: Questions,
+    /// For records that come when their exchange is over.
+    pub(crate) port: Port,
     pub(crate) export: Export,
     pub(crate) capture: Arc<Capture>,
     notices: Arc<Notices>,
@@ -143,6 +147,7 @@ impl Gateway {
                 notices.warn(format!("nothing is captured: {error}"));
             }
         }
+        let port = Port::new().map_err(|error| format!("no completion port: {error}"))?;
         let shared = Arc::new(Shared {
             upstream,
             limits: config.limits,
@@ -151,11 +156,12 @@ impl Gateway {
             export,
             capture,
             notices,
+            questions: Questions::default(),
+            port: port.clone(),
             closing,
             profile: Mutex::new(Arc::new(profile)),
             running: Mutex::default(),
         });
-        let port = Port::new().map_err(|error| format!("no completion port: {error}"))?;
         let stop = Arc::new(Notify::new());
         let handle =
             spawn_network(port.clone(), Arc::clone(&stop)).map_err(|error| format!("no network thread: {error}"))?;

@@ -18,6 +18,7 @@ mod pipeline;
 mod prefixes;
 mod queue;
 pub mod record;
+mod rendering;
 mod silence;
 pub mod stats;
 pub mod upstream;

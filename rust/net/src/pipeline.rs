@@ -8,8 +8,9 @@ use bytes::Bytes;
 use foreword_core::answer::{Reader, Refused};
 use foreword_core::encoding;
 use foreword_core::error::{Dialect, Fault};
-use foreword_core::profile::Profile;
+use foreword_core::profile::{Engine, Profile};
 use foreword_core::prompt::change::Change;
+use foreword_core::prompt::verdict::Name;
 use foreword_core::request::{self, Diagnose, Ids, Notes, Prepared, Request, Route};
 use http_body_util::{BodyExt, Limited};
 use hyper::Method;
@@ -22,6 +23,7 @@ use crate::headers::{media_type, put, relayed_headers, upstream_headers};
 use crate::outbox::Outbox;
 use crate::prefixes::Trace;
 use crate::record::Record;
+use crate::rendering::{self, Doubt};
 use crate::silence::{Due, Silence};
 use crate::upstream::{Answer, AnswerBody, Call, Failure};
 use crate::who;
@@ -44,6 +46,9 @@ const TRAILER: Duration = Duration::from_millis(500);
 /// The settings that an engine's silence runs into.
 const IDLE: &str = "FOREWORD_IDLE_SECONDS";
 const ANSWER: &str = "FOREWORD_ANSWER_SECONDS";
+
+/// The token of records that come when their exchange is over.
+const LATE: u64 = 0;
 
 const PANICKED: &str = "a thread panicked";
 const NO_READER: &str = "an answer without a reader";
@@ -96,13 +101,14 @@ pub(crate) async fn run(shared: Arc<Shared>, opening: Opening, outbox: Arc<Outbo
         }
     }
     exchange.settle();
-    let Exchange { mut record, trace, .. } = exchange;
+    let Exchange { mut record, mut trace, .. } = exchange;
     record.over();
     if !own {
         shared.stats.closed(&record);
     }
     let profile = shared.profile();
-    if let Some(trace) = trace.filter(Trace::entered).filter(|_| profile.engine_log && record.lacks_reuse()) {
+    let awaited = profile.engine_log && record.lacks_reuse() && trace.as_ref().is_some_and(Trace::entered);
+    if let Some(trace) = trace.take_if(|_| awaited) {
         let pending = record.to_pending_json();
         // Kept before it is told of: whoever hears of it may close it at once.
         if let Some(closed) = shared.prefixes.wait(record, trace, &profile) {
@@ -111,12 +117,36 @@ pub(crate) async fn run(shared: Arc<Shared>, opening: Opening, outbox: Arc<Outbo
         outbox.end(pending);
         return;
     }
+    if let Some((trace, doubt)) = doubted(trace, &record, &shared) {
+        // The client is done; only its record waits for what the engine has to say.
+        outbox.end(Vec::new());
+        resolve(shared, trace, doubt, record).await;
+        return;
+    }
     let json = record.to_json();
     if !own {
         // Before the client sees its end: whoever stops the process then must find the record written.
         shared.export.put(&json);
     }
     outbox.end(json);
+}
+
+/// What the engine is to be asked where the verdict leaves open whether it or its template lost the prefix.
+fn doubted(trace: Option<Trace>, record: &Record, shared: &Shared) -> Option<(Trace, Doubt)> {
+    let open = record.verdict.is_some_and(|verdict| verdict.name == Name::EngineLostOrTemplate);
+    let mut trace = trace.filter(|_| open)?;
+    let doubt = trace.take_doubt()?;
+    shared.questions.may_ask().then_some((trace, doubt))
+}
+
+/// Asks the engine, and closes the record with what it shows.
+async fn resolve(shared: Arc<Shared>, trace: Trace, doubt: Doubt, mut record: Record) {
+    if let Some(printed_anew) = rendering::printed_anew(&shared.upstream, doubt).await {
+        shared.prefixes.correct(&trace, &mut record, printed_anew);
+    }
+    let json = record.to_json();
+    shared.export.put(&json);
+    Outbox::new(LATE, shared.port.clone()).end(json);
 }
 
 /// Polls `future`; `None` if it panics.
@@ -281,6 +311,13 @@ impl Exchange<'_> {
             headers: upstream_headers(opening, translated),
             body: prepared.body.into_parts(),
         };
+        let renders = matches!(profile.engine, Engine::Vllm | Engine::Unknown);
+        if let Some(trace) = self.trace.as_mut().filter(|_| renders)
+            && let Some(earlier) = trace.doubtful()
+        {
+            // Pieces are shared, not copied.
+            trace.keep(Doubt { headers: call.headers.clone(), body: call.body.clone(), earlier });
+        }
         Ok((call, prepared.reader))
     }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use foreword_core::profile::{LateSystem, Profile};
 use foreword_core::prompt::diagnosis::Diagnosis;
-use foreword_core::prompt::journal::{Entry, Journal, Limits, Line, Standing, Told, Turn, Who};
+use foreword_core::prompt::journal::{Entry, Journal, Limits, Line, Relation, Standing, Told, Turn, Who};
 use foreword_core::prompt::segment::{Class, Prompt, Segment};
 use foreword_core::prompt::verdict::{Name, Verdict};
 use xxhash_rust::xxh3::xxh3_64;
@@ -17,6 +17,7 @@ use crate::digest::Digests;
 use crate::json::{Object, list};
 use crate::outbox::locked;
 use crate::record::Record;
+use crate::rendering::Doubt;
 use crate::who::Client;
 
 /// Segments of a record's head, and new ones behind it, that are told one by one.
@@ -43,6 +44,8 @@ pub(crate) struct Trace {
     prompt: Option<Prompt>,
     standing: Standing,
     entry: Option<Entry>,
+    /// What to ask the engine, should the verdict leave open who lost the prefix.
+    doubt: Option<Doubt>,
 }
 
 impl Trace {
@@ -54,6 +57,23 @@ impl Trace {
     /// The session that it belongs to, as records name it.
     pub(crate) fn session(&self) -> Option<String> {
         self.who.shown.clone()
+    }
+
+    /// Whether its rendering may turn out to be in doubt, and after how many messages the earlier part ends.
+    pub(crate) fn doubtful(&self) -> Option<usize> {
+        let standing = &self.standing;
+        let may = standing.relation == Relation::Extends && (standing.new_late_system || standing.reasoning_may_go);
+        standing.previous_messages.filter(|_| may)
+    }
+
+    /// Keeps what would have to be asked.
+    pub(crate) fn keep(&mut self, doubt: Doubt) {
+        self.doubt = Some(doubt);
+    }
+
+    /// What is to be asked, once.
+    pub(crate) fn take_doubt(&mut self) -> Option<Doubt> {
+        self.doubt.take()
     }
 
     /// Whether the engine took the request up.
@@ -88,7 +108,7 @@ impl Prefixes {
             shown: id.map(|id| self.digests.session(id).to_string()),
         };
         let standing = self.with(|journal| Some(journal.look(&prompt, &who)))?;
-        Some(Trace { who, prompt: Some(prompt), standing, entry: None })
+        Some(Trace { who, prompt: Some(prompt), standing, entry: None, doubt: None })
     }
 
     /// Compares the prompt with that of an earlier answer.
@@ -121,6 +141,20 @@ impl Prefixes {
         let Some(verdict) = settled else { return };
         record.shadow = shadow(&verdict, &trace.standing, profile);
         record.verdict = Some(verdict);
+    }
+
+    /// Puts what the engine's tokens show in the place of a verdict that left it open.
+    pub(crate) fn correct(&self, trace: &Trace, record: &mut Record, printed_anew: bool) {
+        let name = if printed_anew { Name::Template } else { Name::EngineLost };
+        let (Some(entry), Some(verdict)) = (&trace.entry, &mut record.verdict) else { return };
+        verdict.name = name;
+        self.with(|journal| {
+            journal.correct(entry, &record.request_id, name);
+            Some(())
+        });
+        if !printed_anew {
+            record.shadow.clear();
+        }
     }
 
     /// Keeps a record until the engine's log has told what was reused; one that has waited too long to be kept any

@@ -23,6 +23,8 @@ pub fn chat(body: Value<'_>, profile: &Profile, edits: &mut Edits, notes: &mut N
         run.strip_leading();
     }
     run.place_late(profile.late_system);
+    let gone = run.gone.iter().filter(|&&gone| gone).count();
+    run.notes.messages = Some(run.messages.len() + run.added - gone);
     run.finish();
 }
 
@@ -89,6 +91,8 @@ struct Run<'t, 'e> {
     messages: Vec<Value<'t>>,
     /// Messages that go altogether.
     gone: Vec<bool>,
+    /// Messages that are new.
+    added: usize,
     edits: &'e mut Edits,
     notes: &'e mut Notes,
 }
@@ -96,7 +100,7 @@ struct Run<'t, 'e> {
 impl<'t, 'e> Run<'t, 'e> {
     fn new(array: Value<'t>, dialect: Dialect, edits: &'e mut Edits, notes: &'e mut Notes) -> Self {
         let messages: Vec<_> = array.items().collect();
-        Self { dialect, array, gone: vec![false; messages.len()], messages, edits, notes }
+        Self { dialect, array, gone: vec![false; messages.len()], added: 0, messages, edits, notes }
     }
 
     fn finish(self) {
@@ -223,6 +227,7 @@ impl<'t, 'e> Run<'t, 'e> {
                 Placement::After(target) => {
                     self.gone[index] = true;
                     let note = late_system::wrapped(&pieces);
+                    self.added += usize::from(self.dialect == Dialect::Chat);
                     let (open, close): (&[u8], &[u8]) = match self.dialect {
                         Dialect::Chat => (br#",{"role":"user","content":""#, br#""}"#),
                         Dialect::Messages => (br#",{"type":"text","text":""#, br#""}"#),

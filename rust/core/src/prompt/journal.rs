@@ -107,6 +107,8 @@ pub struct Standing {
     pub new_late_system: bool,
     /// Whether it has a new user turn behind reasoning that was sent before: many templates then drop that.
     pub reasoning_may_go: bool,
+    /// Messages that the line's prompt was sent as.
+    pub previous_messages: Option<usize>,
     /// Segments that it begins with and its line (or, of a first prompt, anyone) had before.
     pub shared_segments: usize,
     /// Bytes of the same, as far into a segment as blocks tell.
@@ -251,6 +253,7 @@ impl Journal {
             model_changed: parameters.model != prompt.parameters.model,
             new_late_system: new.iter().any(|segment| segment.class == Class::LateSystem),
             reasoning_may_go: node.is_some_and(|node| node.open_reasoning) && new.iter().any(|segment| segment.user),
+            previous_messages: node.and_then(|node| node.messages),
             shared_segments,
             shared_bytes: reach,
             line: found.line,
@@ -430,6 +433,19 @@ impl Journal {
         }
         self.forget_beyond_limits(entry.line);
         verdict
+    }
+
+    /// Puts a verdict in the place of one that was given in doubt.
+    pub fn correct(&mut self, entry: &Entry, request_id: &str, name: verdict::Name) {
+        let Some(line) = self.lines.get_mut(&entry.line) else { return };
+        let Some(turn) = line.recent.iter_mut().rfind(|turn| &*turn.request_id == request_id) else { return };
+        for (known, count) in verdict::Name::ALL.into_iter().zip(&mut line.verdicts) {
+            if known == turn.verdict.name {
+                *count = count.saturating_sub(1);
+            }
+            *count += u32::from(known == name);
+        }
+        turn.verdict.name = name;
     }
 
     /// Compares a prompt with that of an earlier answer, for the vendors' own diagnostics.

@@ -11,6 +11,7 @@ pub mod diagnosis;
 pub mod grain;
 pub mod journal;
 mod learnt;
+pub mod rendering;
 pub mod segment;
 mod tree;
 pub mod verdict;

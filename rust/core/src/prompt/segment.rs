@@ -191,6 +191,8 @@ pub struct Prompt {
     pub blocks: Vec<u64>,
     /// What else decides over the prompt's first token.
     pub parameters: Parameters,
+    /// Messages that it is sent as, where it goes to a chat endpoint.
+    pub messages: Option<usize>,
     /// Whether it begins with the summary of an earlier conversation, in the words of a known client.
     pub summary: bool,
     /// Whether an assistant's turn behind the last words of a user carries reasoning, which many templates drop once the

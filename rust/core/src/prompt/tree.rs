@@ -46,6 +46,8 @@ pub(super) struct Node {
     /// Tokens of the whole prompt as the engine counted them last.
     pub(super) tokens: Option<u64>,
     pub(super) parameters: Parameters,
+    /// Messages that it was sent as.
+    pub(super) messages: Option<usize>,
     pub(super) open_reasoning: bool,
     /// The line that entered it last.
     pub(super) line: u64,
@@ -175,6 +177,7 @@ impl Tree {
             answers: answers(&prompt.segments),
             tokens: None,
             parameters: prompt.parameters,
+            messages: prompt.messages,
             open_reasoning: prompt.open_reasoning,
             line,
             holders: 1,

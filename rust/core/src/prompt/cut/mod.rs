@@ -81,7 +81,14 @@ impl<'p> Cutter<'p> {
     fn finish(self, root: Value<'_>) -> Prompt {
         let parameters = parameters(root, self.profile);
         let (segments, blocks) = self.chain.finish();
-        Prompt { segments, blocks, parameters, summary: self.summary, open_reasoning: self.open_reasoning }
+        Prompt {
+            segments,
+            blocks,
+            parameters,
+            messages: None,
+            summary: self.summary,
+            open_reasoning: self.open_reasoning,
+        }
     }
 
     /// Runs `system` and `tools` in the order of the engine's template.

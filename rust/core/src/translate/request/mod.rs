@@ -75,6 +75,7 @@ pub(crate) fn tokenize(source: &Source<'_>, notes: &mut Notes) -> Result<Rope, F
 /// message.
 fn conversation<'a>(source: &Source<'a>, notes: &mut Notes) -> Result<(Writer<'a>, tools::Tools<'a>, bool), Fault> {
     let chat = messages::chat(source, notes)?;
+    notes.messages = Some(chat.messages.len());
     let tools = tools::tools(source, notes)?;
     let mut out = Writer::new(source.body);
     out.raw("{\"model\":");
