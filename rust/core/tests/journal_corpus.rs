@@ -32,8 +32,8 @@ const SESSIONS: [(&str, &[&str]); 16] = [
     ("claude-code-2.1.332_rich_live", &ONE_LINE),
     // Two requests of the sub-agent between those of its parent.
     ("claude-code-2.1.332_subagent", &["first 1", "+1", "first 2", "+2", "+1", "+2", "+1"]),
-    // Two deferred tools are loaded, which stand at the end of the list.
-    ("claude-code-2.1.332_toolsearch", &["first 1", "1 tools[12] tools inserted", "+1", "+1", "+1"]),
+    // Two deferred tools are loaded; upstream they stand behind the others, the thirteenth first.
+    ("claude-code-2.1.332_toolsearch", &["first 1", "1 tools[10] tools inserted", "+1", "+1", "+1"]),
     ("claude-code-2.1.332_tui_compact", &["first 1", "+1", "+1", "+1", "+1", "1 compacted"]),
     ("codex-0.171.0_responses", &["first 1", "+1", "+1", "+1", "+1", "+1", "+1"]),
     // A request for a title, of another model, before the first turn.
