@@ -146,20 +146,20 @@ def test_responses(engine: ScriptedEngine, gpt: openai.OpenAI) -> None:
     assert first.prompt_cache_diagnostics is None
 
     def compared(response_id: str, **changed: Any) -> Any:
-        options = {"comparison_response_id": response_id}
-        return gpt.responses.create(
-            **{**asked, **changed}, prompt_cache_options=options
-        ).prompt_cache_diagnostics
+        more: dict[str, Any] = {**asked, **changed}
+        options: Any = {"comparison_response_id": response_id}
+        return gpt.responses.create(**more, prompt_cache_options=options).prompt_cache_diagnostics
 
     assert compared(first.id).type == "cache_hit"
     assert compared("resp_of_another_server").type == "comparison_response_not_found"
-    for changed, reason in [
+    changes: list[tuple[dict[str, Any], str]] = [
         ({"model": "n"}, "model_changed"),
         ({"instructions": "Another."}, "input_changed"),
         ({"input": "Edited."}, "input_changed"),
         ({"tools": [{"type": "function", "name": "f", "parameters": {}}]}, "tools_changed"),
         ({"reasoning": {"effort": "high"}}, "reasoning_effort_changed"),
-    ]:
+    ]
+    for changed, reason in changes:
         told = compared(first.id, **changed)
         assert (told.type, told.reason) == ("cache_miss", reason), changed
         assert 0 <= told.comparison_reusable_tokens <= 100

@@ -12,7 +12,7 @@ from .sidecar import MESSAGES, Sidecar
 THOUGHT = "I weigh what the file says against what was asked. " * 40
 
 
-def turns() -> list[dict[str, Any]]:
+def turns() -> list[list[dict[str, Any]]]:
     """A tool loop, and then a new word of the user's: there templates drop the reasoning of the loop."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": "Read the file. " * 30}]
     bodies = []

@@ -68,12 +68,8 @@ async fn ask(upstream: &Upstream, headers: &HeaderMap, question: Vec<u8>) -> Opt
     let mut headers = headers.clone();
     // The question is Foreword's own.
     headers.insert(USER_AGENT, HeaderValue::from_static(concat!("foreword/", env!("CARGO_PKG_VERSION"))));
-    let call = Call {
-        method: Method::POST,
-        target: "/tokenize".to_owned(),
-        headers,
-        body: vec![Bytes::from(question)],
-    };
+    let call =
+        Call { method: Method::POST, target: "/tokenize".to_owned(), headers, body: vec![Bytes::from(question)] };
     let mut answer = upstream.send(&call).await.ok()?;
     let body = Limited::new(&mut answer.body, TOKENS).collect().await.ok()?.to_bytes();
     answer.body.give_back();
