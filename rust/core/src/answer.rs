@@ -116,10 +116,9 @@ impl Reader {
         Self { ask, stream, summary: Summary::default(), estimated: false }
     }
 
-    /// A reader that also tells the client this diagnosis of its cache: JSON of the vendor's form.
-    #[must_use]
-    pub fn with_diagnostics(self, diagnostics: String) -> Self {
-        Self::new(Ask { diagnostics: Some(diagnostics), ..self.ask })
+    /// Also tells the client this diagnosis of its cache: JSON of the vendor's form. To be said before anything is read.
+    pub fn tell_diagnostics(&mut self, diagnostics: String) {
+        *self = Self::new(Ask { diagnostics: Some(diagnostics), ..self.ask.clone() });
     }
 
     /// The dialect that the client expects errors in.

@@ -1,7 +1,5 @@
 //! From a client's request to what goes upstream: the one entry of the request side.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use bytes::Bytes;
 
 use crate::answer::{Ask, Reader};
@@ -9,8 +7,6 @@ use crate::error::{self, Fault};
 use crate::json::{Edits, Kind, Rope, Tape, Value, write_str};
 use crate::normalize;
 use crate::profile::{Engine, MessagesMode, Profile};
-use crate::prompt::cut::{Form, cut};
-use crate::prompt::segment::Prompt;
 use crate::translate::request::{self as translated, Source, estimate};
 
 /// What a path is, as far as core cares.
@@ -96,19 +92,6 @@ pub struct Prepared {
     pub model: Option<String>,
     /// Whether the client asked for a stream.
     pub stream: bool,
-    /// What the engine will read, as it is compared with other prompts; none for routes without one.
-    pub prompt: Option<Prompt>,
-    /// The session that the body names, where it names one.
-    pub session: Option<String>,
-    /// What cache diagnostics the client asked for, if any.
-    pub diagnose: Option<Diagnose>,
-}
-
-/// A request for the vendor's own cache diagnostics.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Diagnose {
-    /// The earlier answer to compare with; none on a first turn.
-    pub previous: Option<String>,
 }
 
 /// Prepares one request. `body` is already decoded (see [`crate::encoding`]).
@@ -127,10 +110,9 @@ pub fn prepare(request: Request, profile: &Profile, ids: Ids) -> Result<Prepared
         Route::Chat => Ok(plan.pass(request.body, |plan, root, edits| {
             normalize::chat(root, plan.profile, edits, &mut plan.notes);
             plan.ask_for_usage(root, edits);
-            plan.cut(root, Form::Chat);
         })),
         Route::Completions => Ok(plan.pass(request.body, Plan::ask_for_usage)),
-        Route::Responses => Ok(plan.pass(request.body, |plan, root, _| plan.cut(root, Form::Responses))),
+        Route::Responses => Ok(plan.pass(request.body, |_, _, _| {})),
     }
 }
 
@@ -140,9 +122,6 @@ struct Plan<'p> {
     ask: Ask,
     notes: Notes,
     path: Option<&'static str>,
-    prompt: Option<Prompt>,
-    session: Option<String>,
-    diagnose: Option<Diagnose>,
 }
 
 impl<'p> Plan<'p> {
@@ -161,7 +140,7 @@ impl<'p> Plan<'p> {
             anthropic: request.anthropic,
             aliases: if request.route == Route::Models { profile.aliases() } else { Vec::new() },
         };
-        Self { profile, ask, notes: Notes::default(), path: None, prompt: None, session: None, diagnose: None }
+        Self { profile, ask, notes: Notes::default(), path: None }
     }
 
     fn unchanged(self, body: Bytes) -> Prepared {
@@ -218,9 +197,6 @@ impl<'p> Plan<'p> {
         if !translated {
             let edits = self.edited(root, |plan, root, edits| {
                 normalize::messages(root, plan.profile, edits, &mut plan.notes);
-                if !counting {
-                    plan.cut(root, Form::Messages);
-                }
             });
             return Ok(self.prepared(edits.apply(body)));
         }
@@ -233,7 +209,6 @@ impl<'p> Plan<'p> {
             translated::tokenize(&source, &mut self.notes)?
         } else {
             self.path = Some("/v1/chat/completions");
-            self.cut(root, Form::Translated);
             self.ask.usage_injected = self.ask.stream && profile.stream_options;
             translated::chat(&source, &mut self.notes)?
         };
@@ -246,15 +221,6 @@ impl<'p> Plan<'p> {
         if let Some(model) = root.get("model").and_then(Value::as_text) {
             self.ask.model = model.decode().into_owned();
             self.ask.model_mapped = self.upstream_model().is_some();
-        }
-    }
-
-    /// Cuts the prompt into segments, for the journal.
-    fn cut(&mut self, root: Value<'_>, form: Form) {
-        // What only diagnoses must not cost the request.
-        let read = || (cut(root, form, self.profile), session(root), diagnose(root, form));
-        if let Ok((prompt, session, diagnose)) = catch_unwind(AssertUnwindSafe(read)) {
-            (self.prompt, self.session, self.diagnose) = (Some(prompt), session, diagnose);
         }
     }
 
@@ -281,50 +247,15 @@ impl<'p> Plan<'p> {
         self.ask.usage_injected = true;
     }
 
-    fn prepared(mut self, body: Rope) -> Prepared {
-        if let Some(prompt) = &mut self.prompt {
-            prompt.messages = self.notes.messages;
-        }
+    fn prepared(self, body: Rope) -> Prepared {
         let model = (!self.ask.model.is_empty()).then(|| shortened(&self.ask.model));
         let stream = self.ask.stream;
-        let Self { path, ask, notes, prompt, session, diagnose, .. } = self;
-        Prepared { path, body, reader: Reader::new(ask), notes, model, stream, prompt, session, diagnose }
+        Prepared { path: self.path, body, reader: Reader::new(self.ask), notes: self.notes, model, stream }
     }
-}
-
-/// What the vendors' own cache diagnostics are asked for: `diagnostics` of the Messages API, whose
-/// `previous_message_id` is null on a first turn, and `prompt_cache_options.comparison_response_id` of Responses.
-fn diagnose(root: Value<'_>, form: Form) -> Option<Diagnose> {
-    let id = |value: Option<Value<'_>>| value.and_then(Value::as_text).map(|id| shortened(&id.decode()));
-    match form {
-        Form::Translated | Form::Messages => {
-            let asked = root.get("diagnostics").filter(|asked| asked.kind() == Kind::Object)?;
-            Some(Diagnose { previous: id(asked.get("previous_message_id")) })
-        }
-        Form::Responses => {
-            let previous = id(root.get("prompt_cache_options")?.get("comparison_response_id"))?;
-            Some(Diagnose { previous: Some(previous) })
-        }
-        Form::Chat => None,
-    }
-}
-
-/// The session that a body names: in `metadata.user_id`, which is JSON in a string (Claude Code), or as the key of a
-/// prompt cache (codex and OpenAI's own).
-fn session(root: Value<'_>) -> Option<String> {
-    let user = root.get("metadata").and_then(|metadata| metadata.get("user_id")).and_then(Value::as_text);
-    let named = user.and_then(|user| {
-        let user = user.decode();
-        let mut tape = Tape::new();
-        let id = tape.scan(user.as_bytes()).ok()?.get("session_id")?.as_text()?;
-        Some(shortened(&id.decode()))
-    });
-    let key = || root.get("prompt_cache_key").and_then(Value::as_text).map(|key| shortened(&key.decode()));
-    named.or_else(key).filter(|id| !id.is_empty())
 }
 
 /// The first 256 bytes at most, cut between characters.
-fn shortened(model: &str) -> String {
+pub(crate) fn shortened(model: &str) -> String {
     let mut end = model.len().min(256);
     while !model.is_char_boundary(end) {
         end -= 1;
@@ -336,7 +267,7 @@ fn shortened(model: &str) -> String {
 const MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The text of a body.
-fn behind_mark(body: &Bytes) -> Bytes {
+pub(crate) fn behind_mark(body: &Bytes) -> Bytes {
     body.slice(if body.starts_with(MARK) { MARK.len() } else { 0 }..)
 }
 

@@ -10,12 +10,14 @@ use foreword_core::encoding;
 use foreword_core::error::{Dialect, Fault};
 use foreword_core::profile::{Engine, Profile};
 use foreword_core::prompt::change::Change;
+use foreword_core::prompt::seen::{Diagnose, see};
 use foreword_core::prompt::verdict::Name;
-use foreword_core::request::{self, Diagnose, Ids, Notes, Prepared, Request, Route};
+use foreword_core::request::{self, Ids, Notes, Prepared, Request, Route};
 use http_body_util::{BodyExt, Limited};
 use hyper::Method;
 use hyper::header::HeaderMap;
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 
 use crate::exchange::{Head, Opening};
 use crate::gateway::Shared;
@@ -66,6 +68,7 @@ pub(crate) async fn run(shared: Arc<Shared>, opening: Opening, outbox: Arc<Outbo
         outbox: &outbox,
         record,
         reader: None,
+        looking: None,
         trace: None,
         dialect,
         relayed: true,
@@ -188,11 +191,21 @@ fn speaks_anthropic(opening: &Opening) -> bool {
     opening.header("anthropic-version").is_some()
 }
 
+/// What the journal says of a request, and what the client asked it.
+type Looked = Option<(Trace, Option<Diagnose>)>;
+
+enum Looking {
+    Done(Box<Looked>),
+    Beside(JoinHandle<Looked>),
+}
+
 struct Exchange<'a> {
     shared: &'a Shared,
     outbox: &'a Arc<Outbox>,
     record: Record,
     reader: Option<Reader>,
+    /// The journal's look at the request, which may still be under way.
+    looking: Option<Looking>,
     /// Its way through the prefix journal; none for routes without a prompt.
     trace: Option<Trace>,
     dialect: Dialect,
@@ -223,11 +236,11 @@ impl Exchange<'_> {
     /// Foreword added is asked once more, without.
     async fn ask(&mut self, opening: Opening) -> Result<(Answer, Reader, Option<Refusal>), Fault> {
         loop {
-            let (prepared, trace) = self.prepare(&opening, self.shared.profile()).await?;
-            self.record.session = trace.as_ref().and_then(Trace::session);
-            self.trace = trace;
+            let prepared = self.prepare(&opening, self.shared.profile()).await?;
             let (call, mut reader) = self.take_in(&opening, prepared)?;
-            let mut answer = self.send(&call, &mut reader).await?;
+            let answer = self.send(&call, &mut reader).await;
+            self.look_up(&call, &mut reader).await;
+            let mut answer = answer?;
             let status = answer.head.status;
             if status.is_success() {
                 if let Some(trace) = &mut self.trace {
@@ -247,45 +260,73 @@ impl Exchange<'_> {
         }
     }
 
-    /// Decodes, scans, normalises, translates and looks the prompt up: on this thread if that is quick, else beside it.
-    async fn prepare(&mut self, opening: &Opening, profile: Arc<Profile>) -> Result<(Prepared, Option<Trace>), Fault> {
+    /// Decodes, scans, normalises and translates: on this thread if that is quick, else beside it. The journal looks at
+    /// a large body while it is being sent.
+    async fn prepare(&mut self, opening: &Opening, profile: Arc<Profile>) -> Result<Prepared, Fault> {
+        let route = opening.route;
         let encoding = opening.header("content-encoding").unwrap_or("identity").to_owned();
         let limit = self.shared.limits.body_bytes;
         let ids = Ids { seed: random() };
-        let request =
-            Request { route: opening.route, body: opening.body.clone(), anthropic: speaks_anthropic(opening) };
+        let request = Request { route, body: opening.body.clone(), anthropic: speaks_anthropic(opening) };
         let here = request.body.len() <= PREPARE_HERE && encoding == "identity";
-        let prefixes = Arc::clone(&self.shared.prefixes);
         let capture = Arc::clone(&self.shared.capture);
-        let (route, request_id) = (self.record.route_name(), self.record.request_id.clone());
-        let client = self.record.client.clone();
+        let (name, request_id) = (self.record.route_name(), self.record.request_id.clone());
+        let known = Arc::clone(&profile);
         let work = move || {
             let mut request = request;
-            if request.route != Route::Other {
+            if route != Route::Other {
                 request.body = encoding::decode(&encoding, request.body, limit)?;
             }
-            if matches!(request.route, Route::Messages | Route::Chat | Route::Completions | Route::Responses) {
-                capture.take(route, &request_id, &request.body);
+            if matches!(route, Route::Messages | Route::Chat | Route::Completions | Route::Responses) {
+                capture.take(name, &request_id, &request.body);
             }
-            let mut prepared = request::prepare(request, &profile, ids)?;
-            let prompt = prepared.prompt.take().filter(|prompt| !prompt.segments.is_empty());
-            let trace = prompt.and_then(|prompt| prefixes.look(prompt, &client, prepared.session.as_deref()));
-            Ok((prepared, trace))
+            let body = request.body.clone();
+            Ok((request::prepare(request, &known, ids)?, body))
         };
-        let prepared = if here {
+        let (prepared, body) = if here {
             work()
         } else {
             tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(Fault::internal(PANICKED)))
         }?;
         self.record.prepared();
+        let prefixes = Arc::clone(&self.shared.prefixes);
+        let client = self.record.client.clone();
+        let messages = prepared.notes.messages;
+        let look = move || {
+            let mut seen = see(route, &body, &profile)?;
+            seen.prompt.messages = messages;
+            Some((prefixes.look(seen.prompt, &client, seen.session.as_deref())?, seen.diagnose))
+        };
+        self.looking = Some(if here {
+            Looking::Done(Box::new(look()))
+        } else {
+            Looking::Beside(tokio::task::spawn_blocking(look))
+        });
         Ok(prepared)
     }
 
-    /// Notes what was prepared and makes the call upstream of it.
-    fn take_in(&mut self, opening: &Opening, mut prepared: Prepared) -> Result<(Call, Reader), Fault> {
-        if let (Some(asked), Some(trace)) = (prepared.diagnose.take(), &self.trace) {
-            prepared.reader = self.diagnosed(prepared.reader, asked, trace);
+    /// Takes what the journal says of the request: where it stands, whose session it is, what to tell of the cache.
+    async fn look_up(&mut self, call: &Call, reader: &mut Reader) {
+        let looked = match self.looking.take() {
+            None => return,
+            Some(Looking::Done(looked)) => *looked,
+            Some(Looking::Beside(looking)) => looking.await.ok().flatten(),
+        };
+        let Some((mut trace, asked)) = looked else { return };
+        self.record.session = trace.session();
+        if let Some(asked) = asked {
+            reader.tell_diagnostics(self.diagnosis(&asked, &trace, reader.dialect()));
         }
+        let renders = matches!(self.shared.profile().engine, Engine::Vllm | Engine::Unknown);
+        if let Some(earlier) = trace.doubtful().filter(|_| renders) {
+            // Pieces are shared, not copied.
+            trace.keep(Doubt { headers: call.headers.clone(), body: call.body.clone(), earlier });
+        }
+        self.trace = Some(trace);
+    }
+
+    /// Notes what was prepared and makes the call upstream of it.
+    fn take_in(&mut self, opening: &Opening, prepared: Prepared) -> Result<(Call, Reader), Fault> {
         self.record.body_bytes.1 = prepared.body.len();
         self.record.entry = entry(opening);
         let profile = self.shared.profile();
@@ -311,28 +352,15 @@ impl Exchange<'_> {
             headers: upstream_headers(opening, translated),
             body: prepared.body.into_parts(),
         };
-        let renders = matches!(profile.engine, Engine::Vllm | Engine::Unknown);
-        if let Some(trace) = self.trace.as_mut().filter(|_| renders)
-            && let Some(earlier) = trace.doubtful()
-        {
-            // Pieces are shared, not copied.
-            trace.keep(Doubt { headers: call.headers.clone(), body: call.body.clone(), earlier });
-        }
         Ok((call, prepared.reader))
     }
 
-    /// The reader, told to answer what the client asked of its cache.
-    fn diagnosed(&self, reader: Reader, asked: Diagnose, trace: &Trace) -> Reader {
-        let messages = reader.dialect() == Dialect::Messages;
-        let told = match asked.previous {
-            // A first turn only makes itself known.
-            None => "null".to_owned(),
-            Some(id) => {
-                let diagnosis = self.shared.prefixes.diagnose(trace, &id);
-                if messages { diagnosis.anthropic() } else { diagnosis.openai() }
-            }
-        };
-        reader.with_diagnostics(told)
+    /// What the client is told of its cache, in its vendor's form.
+    fn diagnosis(&self, asked: &Diagnose, trace: &Trace, dialect: Dialect) -> String {
+        // A first turn only makes itself known.
+        let Some(id) = &asked.previous else { return "null".to_owned() };
+        let diagnosis = self.shared.prefixes.diagnose(trace, id);
+        if dialect == Dialect::Messages { diagnosis.anthropic() } else { diagnosis.openai() }
     }
 
     /// Notes what the engine said, and gives the verdict, once.
@@ -370,6 +398,8 @@ impl Exchange<'_> {
             match due {
                 Due::Limit => return Err(Fault::timeout(setting, within.as_secs())),
                 Due::Ping => {
+                    // The head may carry what was asked of the cache.
+                    self.look_up(call, reader).await;
                     self.ping(reader, None).await;
                     silence.ping_in(limits.ping);
                 }

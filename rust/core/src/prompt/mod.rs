@@ -12,6 +12,7 @@ pub mod grain;
 pub mod journal;
 mod learnt;
 pub mod rendering;
+pub mod seen;
 pub mod segment;
 mod tree;
 pub mod verdict;
