@@ -7,6 +7,7 @@ FOREWORD_TEST_SEEDS (`7`, `100-120`) to run others than the seeds that are alway
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -128,9 +129,9 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 @pytest.fixture
-def stage(plain: World) -> Iterator[Stage]:
-    """What has gone wrong on it is told at its end."""
-    stage = Stage(plain, 7)
+def stage(plain: World, request: pytest.FixtureRequest) -> Iterator[Stage]:
+    """With texts of the test's own. What has gone wrong on it is told at its end."""
+    stage = Stage(plain, zlib.crc32(request.node.name.encode()))
     yield stage
     assert not stage.faults, "\n\n".join(stage.faults)
 

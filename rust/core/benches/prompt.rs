@@ -1,7 +1,8 @@
 //! What the journal costs a request: `cargo bench -p foreword-core --bench prompt`.
 //!
-//! Bodies are a recorded session of Claude Code's, its messages repeated until the body has the wanted size. Rates are
-//! of decoded text, which is what is hashed.
+//! Bodies are a recorded session of Claude Code's, its messages repeated until the body has the wanted size: as recorded,
+//! where a segment has some 300 bytes of text, and with the results of tools as long as files are. Rates are of decoded
+//! text, which is what is hashed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
@@ -30,14 +31,18 @@ fn profile() -> Profile {
     Profile { engine: Engine::Vllm, ..Profile::default() }
 }
 
-/// The session's last body, its messages repeated up to `bytes`.
-fn body(bytes: usize) -> String {
+/// The session's last body, its messages repeated up to `bytes`, the text of each tool's result `longer` times.
+fn body(bytes: usize, longer: usize) -> String {
     let mut text = String::new();
     GzDecoder::new(SESSION).read_to_string(&mut text).unwrap();
     let requests: Vec<Value> = serde_json::from_str(&text).unwrap();
     let last = requests.iter().rfind(|request| request["path"].as_str().unwrap().starts_with("/v1/messages"));
     let mut body = last.unwrap()["body"].clone();
-    let messages = body["messages"].as_array().unwrap().clone();
+    let mut messages = body["messages"].as_array().unwrap().clone();
+    let blocks = messages.iter_mut().filter_map(|message| message["content"].as_array_mut()).flatten();
+    for block in blocks.filter(|block| block["type"] == "tool_result" && block["content"].is_string()) {
+        block["content"] = json!(block["content"].as_str().unwrap().repeat(longer));
+    }
     let more = messages.iter().map(|message| message.to_string().len()).sum::<usize>();
     let head = body.to_string().len() - more;
     let times = bytes.saturating_sub(head) / more;
@@ -52,16 +57,34 @@ fn prompt(body: &str, tape: &mut Tape) -> Prompt {
 /// Scan, segments, chain: from the body to its prompt.
 #[divan::bench(args = SIZES)]
 fn scan_and_cut(bencher: Bencher<'_, '_>, bytes: usize) {
-    let body = body(bytes);
+    scanned_and_cut(bencher, &body(bytes, 1));
+}
+
+/// The same with results as long as files.
+#[divan::bench(args = SIZES)]
+fn scan_and_cut_files(bencher: Bencher<'_, '_>, bytes: usize) {
+    scanned_and_cut(bencher, &body(bytes, 20));
+}
+
+fn scanned_and_cut(bencher: Bencher<'_, '_>, body: &str) {
     let mut tape = Tape::new();
-    let text = prompt(&body, &mut tape).bytes();
-    bencher.counter(BytesCount::new(text)).bench_local(|| prompt(black_box(&body), &mut tape).bytes());
+    let text = prompt(body, &mut tape).bytes();
+    bencher.counter(BytesCount::new(text)).bench_local(|| prompt(black_box(body), &mut tape).bytes());
 }
 
 /// The same without the scan, which `prepare` has done already.
 #[divan::bench(args = SIZES)]
 fn cut_alone(bencher: Bencher<'_, '_>, bytes: usize) {
-    let body = body(bytes);
+    cut_of(bencher, &body(bytes, 1));
+}
+
+/// The same with results as long as files.
+#[divan::bench(args = SIZES)]
+fn cut_alone_files(bencher: Bencher<'_, '_>, bytes: usize) {
+    cut_of(bencher, &body(bytes, 20));
+}
+
+fn cut_of(bencher: Bencher<'_, '_>, body: &str) {
     let mut tape = Tape::new();
     let root = tape.scan(body.as_bytes()).unwrap();
     let profile = profile();

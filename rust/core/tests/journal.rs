@@ -401,8 +401,14 @@ fn a_conversation_of_stratas_that_was_let_go_is_no_granularity() {
     assert!((2_048..16_384).contains(&expected), "{expected}");
     let outcome = room.send(&session(1), &turns[19], Some(0));
     assert_eq!((outcome.name, outcome.lost), ("engine-lost", Some(expected)));
+    // The last checkpoint stands in front of the answer's opening.
+    let before = tokens(&room.cut(&turns[19]));
+    let next = grown(&turns[19], "on");
+    let outcome = room.send(&session(1), &next, Some(before - 3));
+    assert_eq!((outcome.name, outcome.lost), ("append-only", Some(0)));
+    assert_eq!(room.send(&session(1), &next, Some(tokens(&room.cut(&next)) - 4)).name, "repeat");
     // In front of the first turn there is no checkpoint: nothing can be reused.
-    let mut early = grown(&turns[19], "on");
+    let mut early = grown(&next, "further");
     early["system"][0]["text"] = json!("edited");
     assert_eq!(room.send(&session(1), &early, Some(0)).name, "changed");
     let mut late = grown(&early, "and on");

@@ -153,6 +153,11 @@ pub fn judge(standing: &Standing, usage: &EngineUsage, shared: Option<u64>, habi
         (relation, Some(expected), Some(reused)) => {
             let lost = expected.saturating_sub(reused);
             let step = grain::step(habits.engine, habits.step, reused, false);
+            // The last checkpoint stands in front of the answer's opening, which every template prints.
+            if habits.engine == Engine::Strata && reused > 0 && (1..=TAIL).contains(&lost) {
+                let name = if relation == Relation::Repeat { Name::Repeat } else { Name::AppendOnly };
+                return Verdict { expected: Some(reused), ..of(name, Some(0), true) };
+            }
             let name = match () {
                 () if lost == 0 && relation == Relation::Repeat => Name::Repeat,
                 () if reused == 0 && before.unwrap_or(0) < grain::minimum(habits.engine, habits.block) => {
@@ -175,7 +180,8 @@ fn early(change: Change) -> bool {
 
 /// Who lost a prefix that is intact as it was sent.
 fn lost_by_engine(standing: &Standing, habits: &Habits) -> Name {
-    let hoists = standing.new_late_system && !habits.keeps_late_system;
+    let late = standing.relation.change().is_some_and(|change| change.class == Class::LateSystem);
+    let hoists = (standing.new_late_system || late) && !habits.keeps_late_system;
     let drops = standing.reasoning_may_go && !habits.keeps_reasoning;
     if hoists || drops { Name::EngineLostOrTemplate } else { Name::EngineLost }
 }

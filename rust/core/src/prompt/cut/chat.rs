@@ -1,20 +1,21 @@
 //! Chat completions.
 
-use super::{Cutter, class_of, is_role, is_system, text};
+use super::{Cutter, Role, class_of, pick, text};
 use crate::json::{Kind, Value};
 use crate::prompt::chain::Voice;
 use crate::prompt::segment::{Class, Part, Path, Root};
 
 pub(super) fn cut(root: Value<'_>, cutter: &mut Cutter<'_>) {
-    let list: Vec<_> = root.get("messages").into_iter().flat_map(Value::items).collect();
-    let started = list.iter().position(|&message| !is_system(message)).unwrap_or(list.len());
+    let read = |message| pick(message, ["role", "content", "reasoning", "reasoning_content", "tool_calls"]);
+    let list: Vec<_> = root.get("messages").into_iter().flat_map(Value::items).map(read).map(Message::new).collect();
+    let started = list.iter().position(|message| message.role != Role::System).unwrap_or(list.len());
     cutter.head(
         |cutter| {
             for (index, message) in list[..started].iter().enumerate() {
                 let item = Path::item(Root::Messages, index);
                 let block = |index| item.part(Part::block(index));
                 cutter.open();
-                if let Some(content) = message.get("content") {
+                if let Some(content) = message.content {
                     cutter.add_system_content(item.part(Part::Content), block, content);
                 }
             }
@@ -24,28 +25,41 @@ pub(super) fn cut(root: Value<'_>, cutter: &mut Cutter<'_>) {
             tools.enumerate().for_each(|(index, tool)| cutter.add_tool(index, tool));
         },
     );
-    let first_user = list.iter().position(|&message| is_role(message, "user"));
-    let last_answer = list.iter().rposition(|&message| is_role(message, "assistant"));
-    for (index, &message) in list.iter().enumerate().skip(started) {
+    let first_user = list.iter().position(|message| message.role == Role::User);
+    let last_answer = list.iter().rposition(|message| message.role == Role::Assistant);
+    for (index, message) in list.iter().enumerate().skip(started) {
         let item = Path::item(Root::Messages, index);
         let class = class_of(index, first_user, last_answer);
-        let (class, voice) = match () {
-            () if is_system(message) => (Class::LateSystem, Voice::System),
-            () if is_role(message, "assistant") => (class, Voice::Assistant),
-            () if is_role(message, "tool") => (class, Voice::Result),
-            () => (class, Voice::User),
+        let (class, voice) = match message.role {
+            Role::System => (Class::LateSystem, Voice::System),
+            Role::Assistant => (class, Voice::Assistant),
+            Role::Tool => (class, Voice::Result),
+            _ => (class, Voice::User),
         };
         cutter.open();
         add_message(item, class, voice, message, cutter);
     }
 }
 
-fn add_message(item: Path, class: Class, voice: Voice, message: Value<'_>, cutter: &mut Cutter<'_>) {
-    let reasoning = message.get("reasoning").or_else(|| message.get("reasoning_content"));
-    if let Some(text) = reasoning.and_then(Value::as_text).filter(|text| !text.is_empty()) {
+/// What of a message is printed.
+struct Message<'t> {
+    role: Role,
+    content: Option<Value<'t>>,
+    reasoning: Option<Value<'t>>,
+    calls: Option<Value<'t>>,
+}
+
+impl<'t> Message<'t> {
+    fn new([role, content, reasoning, older, calls]: [Option<Value<'t>>; 5]) -> Self {
+        Self { role: Role::of(role), content, reasoning: reasoning.or(older), calls }
+    }
+}
+
+fn add_message(item: Path, class: Class, voice: Voice, message: &Message<'_>, cutter: &mut Cutter<'_>) {
+    if let Some(text) = message.reasoning.and_then(Value::as_text).filter(|text| !text.is_empty()) {
         cutter.add_text(item.part(Part::Reasoning), class, Voice::Reasoning, text);
     }
-    match message.get("content") {
+    match message.content {
         Some(content) if content.kind() == Kind::Array => {
             for (index, part) in content.items().enumerate() {
                 add_part(item.part(Part::block(index)), class, voice, part, cutter);
@@ -59,7 +73,7 @@ fn add_message(item: Path, class: Class, voice: Voice, message: Value<'_>, cutte
         }
         _ => {}
     }
-    for (index, call) in message.get("tool_calls").into_iter().flat_map(Value::items).enumerate() {
+    for (index, call) in message.calls.into_iter().flat_map(Value::items).enumerate() {
         let function = call.get("function").unwrap_or(call);
         cutter.add_made(item.part(Part::call(index)), class, Voice::Call, |out| call_of(function, out));
     }

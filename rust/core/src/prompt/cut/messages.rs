@@ -1,15 +1,19 @@
 //! Anthropic Messages.
 
 use super::chat::add_call;
-use super::{Cutter, Form, class_of, is_role, is_system, text};
+use super::{Cutter, Form, Role, class_of, pick, text};
 use crate::json::{Kind, Text, Value};
 use crate::prompt::chain::Voice;
 use crate::prompt::segment::{Class, Part, Path, Root};
 use crate::translate::request::{offered_tools, prints_reasoning};
 
 pub(super) fn cut(root: Value<'_>, cutter: &mut Cutter<'_>) {
-    let list: Vec<_> = root.get("messages").into_iter().flat_map(Value::items).collect();
-    let started = list.iter().position(|&message| !is_system(message)).unwrap_or(list.len());
+    let read = |message| {
+        let [role, content] = pick(message, ["role", "content"]);
+        (Role::of(role), content)
+    };
+    let list: Vec<_> = root.get("messages").into_iter().flat_map(Value::items).map(read).collect();
+    let started = list.iter().position(|(role, _)| *role != Role::System).unwrap_or(list.len());
     cutter.head(
         |cutter| {
             cutter.open();
@@ -17,27 +21,27 @@ pub(super) fn cut(root: Value<'_>, cutter: &mut Cutter<'_>) {
                 let block = |index| Path::item(Root::System, index);
                 cutter.add_system_content(Path::member(Root::System), block, system);
             }
-            for (index, message) in list[..started].iter().enumerate() {
+            for (index, (_, content)) in list[..started].iter().enumerate() {
                 let item = Path::item(Root::Messages, index);
                 let block = |index| item.part(Part::block(index));
-                if let Some(content) = message.get("content") {
+                if let Some(content) = *content {
                     cutter.add_system_content(item.part(Part::Content), block, content);
                 }
             }
         },
         |cutter| tools(root, cutter),
     );
-    let first_user = list.iter().position(|&message| is_role(message, "user"));
-    let last_answer = list.iter().rposition(|&message| is_role(message, "assistant"));
-    for (index, &message) in list.iter().enumerate().skip(started) {
+    let first_user = list.iter().position(|(role, _)| *role == Role::User);
+    let last_answer = list.iter().rposition(|(role, _)| *role == Role::Assistant);
+    for (index, &(role, content)) in list.iter().enumerate().skip(started) {
         let item = Path::item(Root::Messages, index);
         let class = class_of(index, first_user, last_answer);
         cutter.open();
-        let Some(content) = message.get("content") else { continue };
-        let (class, voice) = match () {
-            () if is_system(message) => (Class::LateSystem, Voice::System),
-            () if is_role(message, "assistant") => (class, Voice::Assistant),
-            () => (class, Voice::User),
+        let Some(content) = content else { continue };
+        let (class, voice) = match role {
+            Role::System => (Class::LateSystem, Voice::System),
+            Role::Assistant => (class, Voice::Assistant),
+            _ => (class, Voice::User),
         };
         match content.as_text() {
             Some(text) => cutter.add_text(item.part(Part::Content), class, voice, text),
@@ -63,17 +67,19 @@ fn tools(root: Value<'_>, cutter: &mut Cutter<'_>) {
 }
 
 fn add_block(path: Path, class: Class, voice: Voice, block: Value<'_>, cutter: &mut Cutter<'_>) {
-    let kind = block.get("type").and_then(Value::as_text).map(Text::decode).unwrap_or_default();
+    let [kind, text, thinking] = pick(block, ["type", "text", "thinking"]);
+    let kind = kind.and_then(Value::as_text).map(Text::decode).unwrap_or_default();
     match &*kind {
         "text" => {
-            if let Some(text) = block.get("text").and_then(Value::as_text) {
+            if let Some(text) = text.and_then(Value::as_text) {
                 cutter.add_text(path, class, voice, text);
             }
         }
         "thinking" => {
-            let printed = cutter.form == Form::Messages || prints_reasoning(cutter.profile.engine);
-            if let Some(text) = block.get("thinking").and_then(Value::as_text).filter(|_| printed) {
-                cutter.add_text(path, class, Voice::Reasoning, text);
+            if cutter.form == Form::Messages || prints_reasoning(cutter.profile.engine) {
+                if let Some(text) = thinking.and_then(Value::as_text) {
+                    cutter.add_text(path, class, Voice::Reasoning, text);
+                }
             }
         }
         // Sealed for Anthropic's own servers.

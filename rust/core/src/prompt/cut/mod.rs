@@ -237,6 +237,42 @@ fn class_of(index: usize, first_user: Option<usize>, last_answer: Option<usize>)
     }
 }
 
+/// Who says a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    System,
+    User,
+    Assistant,
+    Tool,
+    Other,
+}
+
+impl Role {
+    fn of(role: Option<Value<'_>>) -> Self {
+        let Some(role) = role.and_then(Value::as_text) else { return Self::Other };
+        match () {
+            () if role.is("user") => Self::User,
+            () if role.is("assistant") => Self::Assistant,
+            () if role.is("tool") => Self::Tool,
+            () if role.is("system") || role.is("developer") => Self::System,
+            () => Self::Other,
+        }
+    }
+}
+
+/// The members with these names, found in one pass; of duplicates the last.
+fn pick<'t, const N: usize>(object: Value<'t>, names: [&str; N]) -> [Option<Value<'t>>; N] {
+    let mut found = [None; N];
+    for (name, value) in object.members() {
+        for (wanted, place) in names.iter().zip(&mut found) {
+            if name.is(wanted) {
+                *place = Some(value);
+            }
+        }
+    }
+    found
+}
+
 /// Whether the role of `message` is `role`.
 fn is_role(message: Value<'_>, role: &str) -> bool {
     message.get("role").and_then(Value::as_text).is_some_and(|text| text.is(role))
