@@ -18,7 +18,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find rust/core rust
 # The crates with tests. foreword-py is an extension module, which only an interpreter can load: Python tests it.
 TESTED := --workspace --exclude foreword-py
 
-.PHONY: help build demo test fuzz test-real test-clients lint format bench lock docs clean check-tools
+.PHONY: help build demo test fuzz test-real test-clients lint format bench test-rules loadtest lock docs clean check-tools
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +75,27 @@ format: check-tools $(VENV)/.dev ## writes what `make lint` would ask for, as fa
 	cargo fmt --all
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+PROMTOOL ?= $(or $(shell command -v promtool),$(wildcard target/prometheus/usr/bin/promtool))
+RULES := deploy/prometheus
+test-rules: ## Prometheus rules and their cases (promtool: from PATH, or unpacked from the Debian package)
+	@promtool="$(PROMTOOL)"; \
+	if [[ -z $$promtool ]] && command -v apt-get dpkg-deb >/dev/null; then \
+		mkdir -p target/prometheus; \
+		(cd target/prometheus && apt-get download -qq prometheus 2>/dev/null && dpkg-deb --extract prometheus_*.deb .) \
+			&& promtool=target/prometheus/usr/bin/promtool; \
+	fi; \
+	if [[ -z $$promtool ]]; then \
+		echo "promtool is not at hand and could not be fetched (it is in the package prometheus):" >&2; \
+		echo "the rules' cases were NOT run; only that the rules parse and name metrics that exist" >&2; \
+		exec $(MAKE) --no-print-directory check-rules; \
+	fi; \
+	"$$promtool" check config $(RULES)/prometheus.yml; \
+	"$$promtool" test rules $(RULES)/*.test.yml
+
+.PHONY: check-rules
+check-rules: build $(VENV)/.dev
+	$(BIN)/python -m pytest tests/unit/test_deploy_rules.py
 
 FUZZ_SECONDS ?= 240
 FUZZ_TARGETS := $(patsubst rust/fuzz/fuzz_targets/%.rs,%,$(wildcard rust/fuzz/fuzz_targets/*.rs))

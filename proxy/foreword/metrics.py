@@ -48,6 +48,7 @@ HELP = {
     "prefix_cached_tokens_total": "Prompt tokens taken from the engine's cache, by who sent them.",
     "prefix_not_reported_total": "Exchanges of which no cached tokens are known, by who sent them. They are not zeros.",
     "cached_length_tokens": "Prompt tokens that an exchange found in the cache. A pinned length stands out.",
+    "prepare_seconds": "Time to read, mend, translate and hash a request, off the event loop.",
     "first_divergence_tokens": "Prompt tokens before the first change, of exchanges whose prompt changed.",
     "verdicts_total": "Exchanges by verdict, and by the class of the segment that changed.",
     "wasted_tokens_total": "Prompt tokens read again that need not have been, by verdict.",
@@ -187,6 +188,9 @@ ENTRIES, CLIENTS, MODELS, RULES = 16, 16, 16, 16
 LENGTHS = (0, 256, *(1024 << n for n in range(11)))
 """Buckets of lengths, in tokens: to 1,048,576."""
 
+SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25)
+"""Buckets of what a request's preparation takes: from a small body's to many large ones at once."""
+
 
 class Bounded:
     """The values of one label: the first so many that come, and ``other`` for the rest."""
@@ -211,14 +215,15 @@ class Recorder:
         def counter(family: str, *labels: str) -> Counter:
             return Counter(f"foreword_{family}", HELP[family], labels, registry=registry)
 
-        def histogram(family: str, *labels: str) -> Histogram:
-            return Histogram(f"foreword_{family}", HELP[family], labels, registry=registry, buckets=LENGTHS)
+        def histogram(family: str, *labels: str, buckets: tuple[float, ...] = LENGTHS) -> Histogram:
+            return Histogram(f"foreword_{family}", HELP[family], labels, registry=registry, buckets=buckets)
 
         self._queried = counter("prefix_queried_tokens_total", "entry", "client", "model")
         self._cached = counter("prefix_cached_tokens_total", "entry", "client", "model")
         self._not_reported = counter("prefix_not_reported_total", "entry", "client", "model")
         self._length = histogram("cached_length_tokens", "entry", "client")
         self._divergence = histogram("first_divergence_tokens", "entry", "client")
+        self._prepare = histogram("prepare_seconds", "entry", buckets=SECONDS)
         self._verdicts = counter("verdicts_total", "verdict", "class")
         self._wasted = counter("wasted_tokens_total", "verdict")
         self._shadow = counter("shadow_saved_tokens_total", "rule")
@@ -240,6 +245,8 @@ class Recorder:
             return
         exchange = Exchange.of(record)
         entry, client = self._entry(exchange.entry), self._client(exchange.client)
+        if isinstance(prepare := record.get("prepare_seconds"), int | float):
+            self._prepare.labels(entry).observe(prepare)
         if exchange.prompt is not None:
             labels = (entry, client, self._model(exchange.model))
             if exchange.cached is None:

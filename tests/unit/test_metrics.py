@@ -82,7 +82,7 @@ def test_what_is_counted_from_records_is_in_the_document(root: Path) -> None:
     Recorder(registry)
     families = {f"{each.name}_total" if each.type == "counter" else each.name for each in registry.collect()}
     table = (root / "docs/metrics.md").read_text()
-    assert len(families) == 8
+    assert len(families) == 9
     assert [name for name in families if f"`{name.removeprefix('foreword_')}`" not in table] == []
 
 
@@ -132,6 +132,15 @@ def test_lengths() -> None:
     assert sample(found, "cached_length_tokens_sum", **who) == 17_920 + 256
     assert sample(found, "first_divergence_tokens_count", **who) == 1
     assert sample(found, "first_divergence_tokens_sum", **who) == 312
+
+
+def test_what_preparing_took() -> None:
+    found = counted(
+        record(prepare_seconds=0.0004), record(prepare_seconds=0.02), record(prepare_seconds=None)
+    )
+    assert sample(found, "prepare_seconds_count", entry="/v1/messages") == 2
+    assert sample(found, "prepare_seconds_bucket", entry="/v1/messages", le="0.0005") == 1
+    assert sample(found, "prepare_seconds_sum", entry="/v1/messages") == pytest.approx(0.0204)
 
 
 def test_verdicts_and_what_they_cost() -> None:
