@@ -76,10 +76,9 @@ fn add_block(path: Path, class: Class, voice: Voice, block: Value<'_>, cutter: &
             }
         }
         "thinking" => {
-            if cutter.form == Form::Messages || prints_reasoning(cutter.profile.engine) {
-                if let Some(text) = thinking.and_then(Value::as_text) {
-                    cutter.add_text(path, class, Voice::Reasoning, text);
-                }
+            let printed = cutter.form == Form::Messages || prints_reasoning(cutter.profile.engine);
+            if let Some(text) = thinking.and_then(Value::as_text).filter(|_| printed) {
+                cutter.add_text(path, class, Voice::Reasoning, text);
             }
         }
         // Sealed for Anthropic's own servers.
