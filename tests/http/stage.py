@@ -50,7 +50,9 @@ class World:
         )
         assert answer.status == 200, answer.body
         record = self._record(answer.headers["request-id"])
-        assert f"verdict={record['verdict']['name']}" in answer.headers["x-foreword"]
+        told = answer.headers["x-foreword"]
+        # Where it is open who lost the prefix, the engine is asked once the client has its answer.
+        assert f"verdict={record['verdict']['name']}" in told or "verdict=engine-lost-or-template" in told
         now = Sent(self.pieces(it), asks.tokenized(self.engine.last(), self.options), record)
         assert record["usage"]["prompt_tokens"] == now.count
         assert (record["usage"]["cached_tokens"] is None) is not self.options.prompt_tokens_details

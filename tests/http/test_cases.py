@@ -230,13 +230,22 @@ def test_a_body_that_is_refused_is_logged_and_counted(
     with sidecar.connect() as connection:
         head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {2 << 20}\r\n\r\n"
         connection.sendall(head.encode())
-        answer = connection.recv(65536)
+        answer = b""
+        while not answer.endswith(b"}"):
+            answer += connection.recv(65536)
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert (b"request_too_large" if path == MESSAGES else b"invalid_request_error") in answer
     request_id = re.search(rb"req_[0-9a-zA-Z]+", answer)
     assert request_id is not None
-    lines = sidecar.log.read_text().splitlines()
-    assert any(request_id[0].decode() in line and "too_large" in line for line in lines)
+
+    def logged() -> bool:
+        lines = sidecar.log.read_text().splitlines()
+        return any(request_id[0].decode() in line and "too_large" in line for line in lines)
+
+    deadline = time.monotonic() + 5  # lines are written by a thread of their own
+    while not logged() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert logged()
     route = "messages" if path == MESSAGES else "chat"
     metrics = sidecar.request("GET", "/metrics").body.decode()
     assert f'foreword_exchanges_total{{route="{route}",status="413"}} 1.0' in metrics

@@ -1,7 +1,7 @@
 """Every verdict on randomised sessions, in front of an engine whose cache is a true one, against an oracle.
 
 Sessions of several clients in two dialects go on in turn; whatever loses a prefix is planted at random places. Set
-FOREWORD_TEST_SEEDS (`7`, `100-120`) to run others than the seeds that are always run.
+VERDICT_SEEDS (`7`, `100-120`) to run others than the seeds that are always run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .stage import Actor, Stage, World, a_world
 
 
 def seeds(*fixed: int) -> list[int]:
-    asked = os.environ.get("FOREWORD_TEST_SEEDS")
+    asked = os.environ.get("VERDICT_SEEDS")
     if asked is None:
         return list(fixed)
     first, _, last = asked.partition("-")
