@@ -135,6 +135,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 lock: check-tools $(VENV)/.dev ## renews the Python locks in requirements/ (Cargo.lock: cargo update)
 	$(COMPILE) pyproject.toml --extra doctor -o requirements/runtime.txt
 	$(COMPILE) pyproject.toml --extra doctor --extra test -c requirements/runtime.txt -o requirements/dev.txt
+	$(COMPILE) pyproject.toml --extra load -c requirements/dev.txt -o requirements/loadtest.txt
 	printf 'maturin>=1.16,<2\n' | $(COMPILE) - -c requirements/dev.txt -o requirements/build.txt
 
 clean: ## removes everything that the other targets made
