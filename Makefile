@@ -120,6 +120,13 @@ test-clients: build $(VENV)/.dev ## with real agents from npm (Claude Code, open
 	$(BIN)/python -m tests.real.clients.install
 	$(BIN)/python -m tests.real.clients.isolated
 
+$(VENV)/.loadtest: requirements/loadtest.txt $(VENV)/.dev
+	$(PIP) install --quiet --require-hashes -r requirements/loadtest.txt
+	@touch $@
+
+loadtest: build $(VENV)/.loadtest ## Foreword beside nginx (and LiteLLM, if installed) at line rate and with users: LOADTEST_FLAGS
+	$(BIN)/python loadtest/run.py --foreword "$(BIN)/foreword serve" $(LOADTEST_FLAGS)
+
 bench: check-tools ## the benches of the Rust core
 	cargo bench --locked -p foreword-core
 
