@@ -33,6 +33,7 @@ from loadtest.compare import ROOT, ComparisonError, Processes, answers, free_por
 
 HERE = Path(__file__).resolve().parent
 BRISK = {
+    "LOAD_MODEL": "stand-in",
     "LOAD_THINK_SECONDS": "1",
     "LOAD_TOOL_SECONDS": "0.2",
     "LOAD_MAX_TOKENS": "400",
@@ -167,7 +168,7 @@ def users(options: argparse.Namespace, processes: Processes, folder: Path) -> tu
     lines = [
         "## Users",
         "",
-        f"{options.users} users for {options.user_seconds} s before the stand-in engine; in brackets the ratio to no relay.",
+        f"{options.users} users for {options.user_seconds} s before the stand-in engine; in brackets: over no relay.",
         "",
         *table(found),
         "",
