@@ -44,11 +44,19 @@ BRISK = {
 
 @dataclass(frozen=True)
 class Crowd:
-    """Users of one client before one address."""
+    """Users of one client."""
 
     title: str
     client: str
-    url: str
+    relayed: bool
+    """Whether Foreword stands between them and the engine."""
+
+
+CROWDS = (
+    Crowd("opencode, no relay", "opencode", relayed=False),
+    Crowd("opencode, Foreword", "opencode", relayed=True),
+    Crowd("Claude Code, Foreword", "claude-code", relayed=True),
+)
 
 
 @dataclass(frozen=True)
@@ -111,64 +119,61 @@ def table(crowds: list[tuple[Crowd, Figures]]) -> list[str]:
     return lines
 
 
-def crowd(options: argparse.Namespace, who: Crowd, folder: Path) -> Figures:
+def locust(options: argparse.Namespace, who: Crowd, url: str, folder: Path) -> Figures:
     """Runs locust for one crowd. Raises ComparisonError when it gives no report."""
-    command = [
-        sys.executable,
-        "-m",
-        "locust",
-        "-f",
-        str(HERE / "locustfile.py"),
-        "--host",
-        who.url,
-        "--headless",
-    ]
+    command = [sys.executable, "-m", "locust", "-f", str(HERE / "locustfile.py"), "--host", url, "--headless"]
     command += ["--users", str(options.users), "--spawn-rate", str(options.users), "--stop-timeout", "30"]
     command += ["--run-time", f"{options.user_seconds}s", "--json", "--exit-code-on-error", "0"]
     print(f"users: {who.title}", file=sys.stderr)
-    with (folder / "locust.log").open("wb") as log:
+    log = folder / "locust.log"
+    with log.open("wb") as sink:
         done = subprocess.run(
             command,
             env=BRISK | os.environ | {"LOAD_CLIENTS": who.client},
             stdout=subprocess.PIPE,
-            stderr=log,
+            stderr=sink,
             timeout=options.user_seconds + 120,
             check=False,
         )
     try:
         return figures(json.loads(done.stdout))
     except (ValueError, KeyError, TypeError) as error:
-        raise ComparisonError(
-            f"locust, {who.title}: {error}:\n{(folder / 'locust.log').read_text()[-2000:]}"
-        ) from None
+        raise ComparisonError(f"locust, {who.title}: {error}:\n{log.read_text()[-2000:]}") from None
 
 
-def users(options: argparse.Namespace, processes: Processes, folder: Path) -> tuple[list[str], bool]:
+def crowd(options: argparse.Namespace, who: Crowd) -> Figures:
+    """One crowd before an engine of its own: none finds what another one left in the cache."""
+    processes = Processes()
+    with tempfile.TemporaryDirectory(prefix="foreword-loadtest-") as name:
+        folder = Path(name)
+        try:
+            engine_port = free_port()
+            url = f"http://127.0.0.1:{engine_port}"
+            program = shlex.split(options.foreword.removesuffix(" serve"))
+            log = folder / "engine.log"
+            command = [*program, "engine", "--host", "127.0.0.1", "--port", str(engine_port)]
+            process = processes.start(command, log)
+            wait_for("the stand-in engine", process, log, lambda: answers(f"{url}/health"), seconds=60)
+            if who.relayed:
+                port = free_port()
+                env = {"FOREWORD_UPSTREAM": url, "FOREWORD_PORT": str(port), "FOREWORD_HOST": "127.0.0.1"}
+                url = f"http://127.0.0.1:{port}"
+                log = folder / "foreword.log"
+                process = processes.start(shlex.split(options.foreword), log, env=os.environ | env)
+                ready = f"{url}/health/ready"
+                wait_for("foreword", process, log, lambda: answers(ready), seconds=60)
+            return locust(options, who, url, folder)
+        finally:
+            processes.end()
+
+
+def users(options: argparse.Namespace) -> tuple[list[str], bool]:
     """The second part: Markdown, and whether a user saw an error."""
-    engine = f"http://127.0.0.1:{(engine_port := free_port())}"
-    program = shlex.split(options.foreword.removesuffix(" serve"))
-    log = folder / "standin.log"
-    process = processes.start([*program, "engine", "--host", "127.0.0.1", "--port", str(engine_port)], log)
-    wait_for("the stand-in engine", process, log, lambda: answers(f"{engine}/health"), seconds=60)
-    url = f"http://127.0.0.1:{(port := free_port())}"
-    log = folder / "foreword.log"
-    environment = os.environ | {
-        "FOREWORD_UPSTREAM": engine,
-        "FOREWORD_PORT": str(port),
-        "FOREWORD_HOST": "127.0.0.1",
-    }
-    process = processes.start(shlex.split(options.foreword), log, env=environment)
-    wait_for("foreword", process, log, lambda: answers(f"{url}/health/ready"), seconds=60)
-    crowds = [
-        Crowd("opencode, no relay", "opencode", engine),
-        Crowd("opencode, Foreword", "opencode", url),
-        Crowd("Claude Code, Foreword", "claude-code", url),
-    ]
-    found = [(each, crowd(options, each, folder)) for each in crowds]
+    found = [(each, crowd(options, each)) for each in CROWDS]
     lines = [
         "## Users",
         "",
-        f"{options.users} users for {options.user_seconds} s before the stand-in engine; in brackets: over no relay.",
+        f"{options.users} users for {options.user_seconds} s before a fresh stand-in engine; (x): over no relay.",
         "",
         *table(found),
         "",
@@ -274,15 +279,11 @@ def main() -> int:
         skipped.append("locust is not installed (requirements/loadtest.txt): no users")
     elif "users" in options.parts:
         versions.append(version(sys.executable, "-m", "locust", "--version").partition(" from ")[0])
-        processes = Processes()
-        with tempfile.TemporaryDirectory(prefix="foreword-loadtest-") as name:
-            try:
-                lines, failed = users(options, processes, Path(name))
-            except (ComparisonError, OSError, subprocess.TimeoutExpired) as error:
-                print(f"run.py: {error}", file=sys.stderr)
-                return 1
-            finally:
-                processes.end()
+        try:
+            lines, failed = users(options)
+        except (ComparisonError, OSError, subprocess.TimeoutExpired) as error:
+            print(f"run.py: {error}", file=sys.stderr)
+            return 1
         sections += lines
         bad = bad or failed
     commit = version("git", "-C", str(ROOT), "describe", "--always", "--dirty")

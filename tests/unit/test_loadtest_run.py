@@ -37,7 +37,7 @@ def test_names_are_summed_and_percentiles_count_samples() -> None:
 @pytest.mark.parametrize("report", [[], [row("stream", {}, failures=0)]])
 def test_what_was_not_measured_is_no_zero(report: list[dict[str, Any]]) -> None:
     assert figures(report).percentile("TTFT", 0.5) is None
-    assert "| - |" in table([(Crowd("nobody", "opencode", ""), figures(report))])[-1]
+    assert "| - |" in table([(Crowd("nobody", "opencode", relayed=False), figures(report))])[-1]
 
 
 def test_ratios_are_to_the_same_client_without_a_relay() -> None:
@@ -45,9 +45,9 @@ def test_ratios_are_to_the_same_client_without_a_relay() -> None:
     relayed = figures([row("TTFT", {"30": 10}), row("stream", {"100": 9}, failures=1)])
     head, _, first, second, third = table(
         [
-            (Crowd("alone", "opencode", "a"), alone),
-            (Crowd("relayed", "opencode", "b"), relayed),
-            (Crowd("other", "claude-code", "b"), relayed),
+            (Crowd("alone", "opencode", relayed=False), alone),
+            (Crowd("relayed", "opencode", relayed=True), relayed),
+            (Crowd("other", "claude-code", relayed=True), relayed),
         ]
     )
     assert head.startswith("| users | requests | failures | TTFT p50 ms |")
