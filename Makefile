@@ -120,6 +120,13 @@ test-clients: build $(VENV)/.dev ## with real agents from npm (Claude Code, open
 	$(BIN)/python -m tests.real.clients.install
 	$(BIN)/python -m tests.real.clients.isolated
 
+$(VENV)/.loadtest: requirements/loadtest.txt $(VENV)/.dev
+	$(PIP) install --quiet --require-hashes -r requirements/loadtest.txt
+	@touch $@
+
+loadtest: build $(VENV)/.loadtest ## Foreword beside nginx (and LiteLLM, if installed) at line rate and with users: LOADTEST_FLAGS
+	$(BIN)/python loadtest/run.py --foreword "$(BIN)/foreword serve" $(LOADTEST_FLAGS)
+
 bench: check-tools ## the benches of the Rust core
 	cargo bench --locked -p foreword-core
 
@@ -135,6 +142,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 lock: check-tools $(VENV)/.dev ## renews the Python locks in requirements/ (Cargo.lock: cargo update)
 	$(COMPILE) pyproject.toml --extra doctor -o requirements/runtime.txt
 	$(COMPILE) pyproject.toml --extra doctor --extra test -c requirements/runtime.txt -o requirements/dev.txt
+	$(COMPILE) pyproject.toml --extra load -c requirements/dev.txt -o requirements/loadtest.txt
 	printf 'maturin>=1.16,<2\n' | $(COMPILE) - -c requirements/dev.txt -o requirements/build.txt
 
 clean: ## removes everything that the other targets made

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Compares Foreword with nginx as a raw relay and with no relay at all, before the rig's engine, in one run.
 
+A LiteLLM proxy is another target, `litellm`, where it is installed.
+
 Every scenario runs `--repeat` times; within a repeat all targets take turns, so that a slow minute of the
 machine hits them alike. The table has the medians; a ratio or difference is the median of those within each
 repeat. Nothing is pinned to a core. All processes are ended by their id, however the run ends.
@@ -205,6 +207,43 @@ def start_foreword(processes: Processes, command: str, engine: str, folder: Path
     return [Target("foreword", path, url + path, process.pid) for path in (MESSAGES, CHAT)]
 
 
+def start_litellm(processes: Processes, binary: str, engine: str, folder: Path) -> list[Target]:
+    """LiteLLM's proxy with one worker and one model, without a database, a cache or a log of requests."""
+    port = free_port()
+    config = {
+        "model_list": [
+            {
+                "model_name": "rig",
+                "litellm_params": {"model": "hosted_vllm/rig", "api_base": f"{engine}/v1", "api_key": "none"},
+            }
+        ],
+        "litellm_settings": {"telemetry": False, "request_timeout": 3600},
+    }
+    file = folder / "litellm.yaml"
+    file.write_text(json.dumps(config), encoding="utf-8")  # which is YAML too
+    log = folder / "litellm.log"
+    command = [
+        binary,
+        "--config",
+        str(file),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--num_workers",
+        "1",
+    ]
+    environment = os.environ | {
+        "LITELLM_LOG": "ERROR",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "NO_DOCS": "True",
+    }
+    process = processes.start(command, log, env=environment)
+    url = f"http://127.0.0.1:{port}"
+    wait_for("litellm", process, log, lambda: answers(f"{url}/health/liveliness"), seconds=180)
+    return [Target("litellm", path, url + path, process.pid) for path in (MESSAGES, CHAT)]
+
+
 def find_rig(given: Path | None) -> Path:
     """The rig's binary; built if it is not given."""
     if given is not None:
@@ -373,6 +412,7 @@ def arguments() -> argparse.Namespace:
     names = [scenario.name for scenario in SCENARIOS]
     parser.add_argument("--foreword", default="foreword serve", metavar="CMD", help="default: %(default)s")
     parser.add_argument("--nginx", default="nginx", metavar="BINARY", help="default: from PATH or /usr/sbin")
+    parser.add_argument("--litellm", default="litellm", metavar="BINARY", help="default: from PATH")
     parser.add_argument("--rig", type=Path, metavar="BINARY", help="foreword-rig; default: built by cargo")
     parser.add_argument("--targets", default="direct,nginx,foreword", help="default: %(default)s")
     parser.add_argument("--scenarios", default=",".join(names), help="default: %(default)s")
@@ -389,7 +429,7 @@ def arguments() -> argparse.Namespace:
     options.scenarios = options.scenarios.split(",")
     if unknown := set(options.scenarios) - set(names):
         parser.error(f"unknown scenario: {', '.join(sorted(unknown))}")
-    if unknown := set(options.targets) - {"direct", "nginx", "foreword"}:
+    if unknown := set(options.targets) - {"direct", "nginx", "foreword", "litellm"}:
         parser.error(f"unknown target: {', '.join(sorted(unknown))}")
     if options.repeat < 1 or options.bodies < 1 or options.seconds <= 0:
         parser.error("--repeat, --bodies and --seconds must be above 0")
@@ -398,6 +438,9 @@ def arguments() -> argparse.Namespace:
     )
     if "nginx" in options.targets and options.nginx is None:
         parser.error("nginx is not installed; give its --nginx BINARY, or leave it out with --targets")
+    options.litellm = shutil.which(options.litellm)
+    if "litellm" in options.targets and options.litellm is None:
+        parser.error("litellm is not installed; give its --litellm BINARY, or leave it out of --targets")
     program = shlex.split(options.foreword)[:1]
     if "foreword" in options.targets and not (program and shutil.which(program[0])):
         parser.error(
@@ -417,6 +460,8 @@ def compare(options: argparse.Namespace, processes: Processes, folder: Path) -> 
         targets.append(start_nginx(processes, options.nginx, engine, folder))
     if "foreword" in options.targets:
         targets += start_foreword(processes, options.foreword, engine, folder)
+    if "litellm" in options.targets:
+        targets += start_litellm(processes, options.litellm, engine, folder)
     bench = Bench(rig, engine, options.seconds, options.bodies)
     for target in targets:
         bench.run(Scenario("warm-up", "", streams=20, rate=100.0, events=100), target)

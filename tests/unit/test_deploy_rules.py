@@ -101,7 +101,7 @@ def test_alerts_say_what_to_do(name: str) -> None:
     page, _, anchor = alert["annotations"]["runbook"].partition("#")
     headings = re.findall(r"^#+ (.+)$", (ROOT / page).read_text(), re.MULTILINE)
     known = {heading.lower().replace(" ", "-") for heading in headings}
-    assert not anchor or anchor in (IDS if page == "docs/findings.md" else known)
+    assert not anchor or anchor in known
 
 
 def test_each_alert_has_a_case_in_which_it_fires() -> None:

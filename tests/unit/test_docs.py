@@ -93,7 +93,11 @@ def test_the_folders_of_the_architecture_exist() -> None:
 
 
 def test_the_locks_hold_every_dependency_with_hashes_and_no_host() -> None:
-    for lock, names in (("runtime", None), ("dev", python_dependencies() - {"locust"})):
+    for lock, names in (
+        ("runtime", None),
+        ("dev", python_dependencies() - {"locust"}),
+        ("loadtest", {"locust"}),
+    ):
         text = (ROOT / f"requirements/{lock}.txt").read_text()
         pins = dict(re.findall(r"^([a-z0-9-]+)==(\S+)", text, re.MULTILINE))
         assert names is None or names <= set(pins)
