@@ -18,7 +18,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find rust/core rust
 # The crates with tests. foreword-py is an extension module, which only an interpreter can load: Python tests it.
 TESTED := --workspace --exclude foreword-py
 
-.PHONY: help build demo test fuzz test-real test-clients lint format bench test-rules loadtest lock docs clean check-tools
+.PHONY: help build demo test fuzz test-real test-clients lint format bench instructions test-rules loadtest lock docs clean check-tools
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,8 +67,8 @@ lint: check-tools $(VENV)/.dev ## formatters in check mode, clippy, ruff, mypy
 	cargo fmt --all --check
 	rustfmt --edition 2024 --check rust/fuzz/src/lib.rs rust/fuzz/src/bin/*.rs rust/fuzz/fuzz_targets/*.rs
 	cargo clippy --locked --workspace --all-targets -- -D warnings
-	$(BIN)/ruff check . .ci/skips .ci/cases
-	$(BIN)/ruff format --check . .ci/skips .ci/cases
+	$(BIN)/ruff check . .ci/skips .ci/cases .ci/instructions
+	$(BIN)/ruff format --check . .ci/skips .ci/cases .ci/instructions
 	$(BIN)/mypy
 
 format: check-tools $(VENV)/.dev ## writes what `make lint` would ask for, as far as tools can
@@ -129,6 +129,9 @@ loadtest: build $(VENV)/.loadtest ## Foreword beside nginx (and LiteLLM, if inst
 
 bench: check-tools ## the benches of the Rust core
 	cargo bench --locked -p foreword-core
+
+instructions: check-tools ## counts the core's instructions (valgrind), fails on more than the baseline; ACCEPT="reason" renews it
+	$(PYTHON) .ci/instructions $(if $(ACCEPT),--accept "$$ACCEPT")
 
 docs: build ## renews docs/settings.md and the comments of deploy/compose.yaml from the settings table
 	$(BIN)/foreword settings --markdown > docs/settings.md

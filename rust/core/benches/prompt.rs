@@ -6,64 +6,35 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-use std::io::Read;
+mod support;
 
 use divan::counter::BytesCount;
 use divan::{Bencher, black_box};
-use flate2::read::GzDecoder;
 use foreword_core::json::Tape;
-use foreword_core::profile::{Engine, Profile};
 use foreword_core::prompt::cut::{Form, cut};
-use foreword_core::prompt::journal::{Entry, Journal, Limits, Told, Who};
+use foreword_core::prompt::journal::{Journal, Limits, Who};
 use foreword_core::prompt::segment::Prompt;
-use foreword_core::usage::EngineUsage;
-use serde_json::{Value, json};
+use serde_json::json;
+use support::{body, body_with_files, profile, prompt, turn_of};
 
 fn main() {
     divan::main();
 }
 
 const SIZES: [usize; 2] = [500_000, 5_000_000];
-const SESSION: &[u8] =
-    include_bytes!("../../../tests/fixtures/corpus/claude-code-2.1.332_rich_live.json.gz").as_slice();
-
-fn profile() -> Profile {
-    Profile { engine: Engine::Vllm, ..Profile::default() }
-}
-
-/// The session's last body, its messages repeated up to `bytes`, the text of each tool's result `longer` times.
-fn body(bytes: usize, longer: usize) -> String {
-    let mut text = String::new();
-    GzDecoder::new(SESSION).read_to_string(&mut text).unwrap();
-    let requests: Vec<Value> = serde_json::from_str(&text).unwrap();
-    let last = requests.iter().rfind(|request| request["path"].as_str().unwrap().starts_with("/v1/messages"));
-    let mut body = last.unwrap()["body"].clone();
-    let mut messages = body["messages"].as_array().unwrap().clone();
-    let blocks = messages.iter_mut().filter_map(|message| message["content"].as_array_mut()).flatten();
-    for block in blocks.filter(|block| block["type"] == "tool_result" && block["content"].is_string()) {
-        block["content"] = json!(block["content"].as_str().unwrap().repeat(longer));
-    }
-    let more = messages.iter().map(|message| message.to_string().len()).sum::<usize>();
-    let head = body.to_string().len() - more;
-    let times = bytes.saturating_sub(head) / more;
-    body["messages"] = json!((0..times.max(1)).flat_map(|_| messages.clone()).collect::<Vec<_>>());
-    body.to_string()
-}
-
-fn prompt(body: &str, tape: &mut Tape) -> Prompt {
-    cut(tape.scan(body.as_bytes()).unwrap(), Form::Translated, &profile())
-}
+/// How often the text of a tool's result is told so that it is as long as a file.
+const FILES: usize = 20;
 
 /// Scan, segments, chain: from the body to its prompt.
 #[divan::bench(args = SIZES)]
 fn scan_and_cut(bencher: Bencher<'_, '_>, bytes: usize) {
-    scanned_and_cut(bencher, &body(bytes, 1));
+    scanned_and_cut(bencher, &body(bytes));
 }
 
 /// The same with results as long as files.
 #[divan::bench(args = SIZES)]
 fn scan_and_cut_files(bencher: Bencher<'_, '_>, bytes: usize) {
-    scanned_and_cut(bencher, &body(bytes, 20));
+    scanned_and_cut(bencher, &body_with_files(bytes, FILES));
 }
 
 fn scanned_and_cut(bencher: Bencher<'_, '_>, body: &str) {
@@ -75,13 +46,13 @@ fn scanned_and_cut(bencher: Bencher<'_, '_>, body: &str) {
 /// The same without the scan, which `prepare` has done already.
 #[divan::bench(args = SIZES)]
 fn cut_alone(bencher: Bencher<'_, '_>, bytes: usize) {
-    cut_of(bencher, &body(bytes, 1));
+    cut_of(bencher, &body(bytes));
 }
 
 /// The same with results as long as files.
 #[divan::bench(args = SIZES)]
 fn cut_alone_files(bencher: Bencher<'_, '_>, bytes: usize) {
-    cut_of(bencher, &body(bytes, 20));
+    cut_of(bencher, &body_with_files(bytes, FILES));
 }
 
 fn cut_of(bencher: Bencher<'_, '_>, body: &str) {
@@ -107,25 +78,12 @@ fn long_line(turns: usize) -> (Journal, Vec<Prompt>, Who) {
         messages.push(json!({"role": "user", "content": format!("words of turn {turn} ").repeat(180)}));
         let prompt = prompt(&body.to_string(), &mut tape);
         if turn < turns {
-            turn_of(&mut journal, &prompt, &who);
+            turn_of(&mut journal, &prompt, &who, &profile());
         } else {
             next.push(prompt);
         }
     }
     (journal, next, who)
-}
-
-fn turn_of(journal: &mut Journal, prompt: &Prompt, who: &Who) -> Entry {
-    let standing = journal.look(prompt, who);
-    let entry = journal.enter(prompt, &standing, who, "m", 0.0).unwrap();
-    let usage = EngineUsage {
-        prompt: Some(prompt.bytes() / 4),
-        cached: Some(prompt.bytes() / 4 / 16 * 16),
-        ..EngineUsage::default()
-    };
-    let told = Told { request_id: "req", message_id: None, time: 0.0, usage };
-    journal.settle(&entry, &standing, &told, &profile());
-    entry
 }
 
 /// Where one more turn of a long line stands.
@@ -152,5 +110,6 @@ fn look_changed(bencher: Bencher<'_, '_>, turns: usize) {
 #[divan::bench(args = [100, 1000])]
 fn one_more_turn(bencher: Bencher<'_, '_>, turns: usize) {
     let (mut journal, next, who) = long_line(turns);
-    bencher.bench_local(|| turn_of(&mut journal, black_box(&next[0]), &who));
+    let profile = profile();
+    bencher.bench_local(|| turn_of(&mut journal, black_box(&next[0]), &who, &profile));
 }

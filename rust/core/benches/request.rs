@@ -1,7 +1,10 @@
 //! What `prepare` costs: `cargo bench -p foreword-core --bench request`.
 //!
-//! Bodies have the shape of a coding agent's: a system prompt behind a billing header, 23 tools, and turns of calls and
-//! results whose text is source code, so with an escape every few dozen bytes.
+//! Made bodies have the shape of a coding agent's: a system prompt behind a billing header, 23 tools, and turns of calls
+//! and results whose text is source code, so with an escape every few dozen bytes. Recorded ones are a real client's, with
+//! the messages repeated: many short texts. Rates are of the body's bytes.
+
+mod support;
 
 use bytes::Bytes;
 use divan::counter::BytesCount;
@@ -76,6 +79,11 @@ fn run(bencher: Bencher, route: Route, body: &Bytes) {
 #[divan::bench(args = SIZES)]
 fn translated(bencher: Bencher, bytes: usize) {
     run(bencher, Route::Messages, &messages(bytes));
+}
+
+#[divan::bench(args = SIZES)]
+fn translated_recorded(bencher: Bencher, bytes: usize) {
+    run(bencher, Route::Messages, &Bytes::from(support::body(bytes)));
 }
 
 #[divan::bench(args = SIZES)]

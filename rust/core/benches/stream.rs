@@ -2,11 +2,12 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod support;
+
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
-use foreword_core::answer::{Ask, Reader};
-use foreword_core::profile::UsageMode;
-use foreword_core::request::{Ids, Route};
+use foreword_core::answer::Reader;
+use foreword_core::request::Route;
 use foreword_core::sse::{Event, Overlong, Splitter};
 
 const EVENTS: usize = 250;
@@ -44,20 +45,7 @@ fn arguments() -> Vec<u8> {
 }
 
 fn run(bencher: Bencher<'_, '_>, route: Route, body: &[u8], mapped: bool) {
-    let ask = Ask {
-        route,
-        native: false,
-        stream: true,
-        model: "claude-opus-5-5".to_owned(),
-        model_mapped: mapped,
-        usage_injected: true,
-        usage: UsageMode::Net,
-        ids: Ids { seed: 7 },
-        estimate: 0,
-        diagnostics: None,
-        anthropic: false,
-        aliases: Vec::new(),
-    };
+    let ask = support::ask(route, mapped);
     let mut out = Vec::with_capacity(body.len() * 2);
     bencher.counter(BytesCount::new(body.len())).counter(ItemsCount::new(EVENTS)).bench_local(|| {
         let mut reader = Reader::new(ask.clone());
@@ -104,4 +92,22 @@ fn pass_text(bencher: Bencher<'_, '_>) {
 #[divan::bench]
 fn pass_text_with_mapped_model(bencher: Bencher<'_, '_>) {
     run(bencher, Route::Chat, &text(), true);
+}
+
+/// A recorded stream of text, thinking and two calls, one event a read, as the engine sent it.
+#[divan::bench]
+fn translate_recorded(bencher: Bencher<'_, '_>) {
+    let ask = support::ask(Route::Messages, false);
+    let chunks = support::chunks();
+    let bytes: usize = chunks.iter().map(Vec::len).sum();
+    let mut out = Vec::with_capacity(bytes * 2);
+    bencher.counter(BytesCount::new(bytes)).counter(ItemsCount::new(chunks.len())).bench_local(|| {
+        let mut reader = Reader::new(ask.clone());
+        out.clear();
+        for chunk in &chunks {
+            reader.feed(divan::black_box(chunk), &mut out).unwrap();
+        }
+        reader.end(None, &mut out).unwrap();
+        out.len()
+    });
 }
