@@ -68,6 +68,29 @@ def test_members_of_another_type_or_unknown_ones_do_no_harm(tmp_path: Path) -> N
     ]
 
 
+def test_numbers_and_times_that_cannot_be_do_no_harm(tmp_path: Path) -> None:
+    records = ledgers.healthy()
+    odd = [json.loads(json.dumps(each)) for each in records]
+    odd[3]["usage"] |= {"prompt_tokens": 2**62, "cached_tokens": 2**61}
+    odd[4]["usage"] |= {"prompt_tokens": -5, "cached_tokens": -7}
+    odd[5]["usage"] |= {"prompt_tokens": 10, "cached_tokens": 50}
+    odd[6]["told"] = {"input_tokens": 2**63 - 1, "cache_read_input_tokens": 2**63 - 1}
+    for place, when in enumerate((-1.0, 1e18, 1e300, 253_402_300_800.0), start=7):
+        odd[place]["time"] = when
+    told = report(ledgers.write(tmp_path, odd))
+    assert told["requests"] == len(records) - 4
+    assert told["findings"] == []
+    assert 0 <= told["hit_rate"] <= 1
+    assert all(each["hit_rate"] is None or 0 <= each["hit_rate"] <= 1 for each in told["by_entry"])
+    assert told["notes"] == [f"4 of {len(records)} lines could not be read (cut off by a crash?)"]
+
+
+def test_a_folder_named_like_a_ledger_file_is_passed_over(tmp_path: Path) -> None:
+    folder = ledgers.write(tmp_path, ledgers.healthy())
+    (folder / "exchanges-0000-kept.jsonl").mkdir()
+    assert report(folder)["requests"] == len(ledgers.healthy())
+
+
 def test_records_without_a_version_are_read(tmp_path: Path) -> None:
     """Lines of the JSON log are exchange records too."""
     lines = [{"level": "info", "event": "exchange"} | each for each in ledgers.paper_day()]

@@ -49,7 +49,7 @@ class Column:
 
 
 _TOLD = (
-    "told.input_tokens + coalesce(told.cache_creation_input_tokens, 0)"
+    "told.input_tokens::HUGEINT + coalesce(told.cache_creation_input_tokens, 0)"
     " + coalesce(told.cache_read_input_tokens, 0)"
 )
 
@@ -87,6 +87,12 @@ COLUMNS: Final = (
 )
 """What `exchanges` is made of."""
 
+MOST: Final = 1 << 40
+"""No count of an exchange is greater: sums of millions of them still fit."""
+
+LAST_TIME: Final = 253_402_300_800
+"""The end of the year 9999 in seconds since 1970: a calendar ends there, and no exchange began later."""
+
 PROMPT_ROUTES: Final = ("messages", "chat", "completions", "responses")
 """Routes whose exchanges make the engine read a prompt."""
 
@@ -110,6 +116,18 @@ def definitions() -> str:
 def names() -> str:
     """The columns' names."""
     return ", ".join(f'"{column.name}"' for column in COLUMNS)
+
+
+def sound() -> str:
+    """The flat columns as `SELECT` takes them, with what no exchange can have as null: whoever wrote a count below
+    zero or above `MOST` did not count. Of a prompt at most all of it was reused."""
+    counts = [column.name for column in COLUMNS if column.type == "BIGINT"]
+    bounded = {name: f'CASE WHEN "{name}" BETWEEN 0 AND {MOST} THEN "{name}" END' for name in counts}
+    bounded["cached_tokens"] = (
+        f"CASE WHEN cached_tokens BETWEEN 0 AND {MOST}"
+        " THEN CASE WHEN cached_tokens > prompt_tokens THEN prompt_tokens ELSE cached_tokens END END"
+    )
+    return ", ".join(f'{value} AS "{name}"' for name, value in bounded.items())
 
 
 def projection() -> str:

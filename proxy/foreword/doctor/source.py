@@ -11,12 +11,14 @@ import duckdb
 from foreword.doctor import clickhouse, foreign
 from foreword.doctor.columns import (
     COLUMNS,
+    LAST_TIME,
     RECORD_VERSION,
     definitions,
     flat_columns,
     names,
     projection,
     read_json_columns,
+    sound,
 )
 from foreword.doctor.errors import DoctorError
 from foreword.doctor.window import Window
@@ -78,8 +80,9 @@ def files_of(location: str) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise DoctorError(f"{location}: no such directory or file")
-    ledger = sorted(each for each in path.iterdir() if each.name.endswith((".jsonl", ".jsonl.gz")))
-    return ledger or sorted(each for each in path.iterdir() if each.suffix in (".json", ".csv", ".log"))
+    files = [each for each in path.iterdir() if each.is_file()]
+    ledger = sorted(each for each in files if each.name.endswith((".jsonl", ".jsonl.gz")))
+    return ledger or sorted(each for each in files if each.suffix in (".json", ".csv", ".log"))
 
 
 def _from_files(loaded: Loaded, window: Window, scratch: Path, progress: Progress) -> None:
@@ -177,12 +180,13 @@ def _take(loaded: Loaded, select: str, window: Window) -> tuple[int, int, int]:
     A head becomes a list of numbers, and each segment that such a number stands for is kept once: the same tools in a
     million records are a million times the same few numbers.
     """
-    whole_record = "request_id IS NOT NULL AND time IS NOT NULL AND isfinite(time)"
+    # NaN is greater than any time.
+    whole_record = f"request_id IS NOT NULL AND time IS NOT NULL AND time >= 0 AND time < {LAST_TIME}"
     run = loaded.db.execute
     run(f"CREATE OR REPLACE TABLE batch AS {select}")
     run(
-        f"INSERT INTO loaded SELECT * REPLACE (list_transform(head, lambda each: hash(each)) AS head) FROM batch"
-        f" WHERE {whole_record} AND {window.sql()}"
+        f"INSERT INTO loaded SELECT * REPLACE (list_transform(head, lambda each: hash(each)) AS head, {sound()})"
+        f" FROM batch WHERE {whole_record} AND {window.sql()}"
     )
     run(
         f"""
