@@ -44,8 +44,8 @@ fn body(bytes: usize, longer: usize) -> String {
         block["content"] = json!(block["content"].as_str().unwrap().repeat(longer));
     }
     let more = messages.iter().map(|message| message.to_string().len()).sum::<usize>();
-    let head = body.to_string().len() - more;
-    let times = bytes.saturating_sub(head) / more;
+    body["messages"] = json!([]);
+    let times = bytes.saturating_sub(body.to_string().len()) / more;
     body["messages"] = json!((0..times.max(1)).flat_map(|_| messages.clone()).collect::<Vec<_>>());
     body.to_string()
 }
