@@ -114,7 +114,7 @@ def first_user_edited(rng: random.Random, words: Words, it: Conversation) -> Pla
 def user_block_inserted(rng: random.Random, words: Words, it: Conversation) -> Planted | None:
     user = rng.choice([turn for turn in it.turns if isinstance(turn, User)])
     text = words.text(50, 300)
-    user.texts.insert(rng.randint(0, len(user.texts)), text)
+    user.texts.insert(rng.randrange(len(user.texts)), text)  # behind the last one it may be no change at all
     return Planted("inserted", text)
 
 
@@ -232,7 +232,9 @@ def exchange_removed(rng: random.Random, words: Words, it: Conversation) -> Plan
     pairs = [
         at
         for at in range(1, len(it.turns) - 2)
-        if isinstance(it.turns[at], Answer) and isinstance(it.turns[at + 1], Results | User)
+        if isinstance(it.turns[at], Answer)
+        and isinstance(it.turns[at + 1], Results | User)
+        and not isinstance(it.turns[at + 2], Note)
     ]
     if not pairs:
         return None

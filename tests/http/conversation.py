@@ -64,6 +64,9 @@ class Results:
 Turn = User | Note | Answer | Results
 
 
+_WORDS = ("open", "café", "read", "the", "file", "a\nline", '"quoted"', "of", "it")
+
+
 class Words:
     """Unique texts of a wanted length."""
 
@@ -72,14 +75,10 @@ class Words:
         self._numbers = itertools.count()
 
     def text(self, least: int, most: int) -> str:
-        mark = f"{next(self._numbers)}"
+        mark = f"t{next(self._numbers)}"
         size = self._rng.randint(least, most)
-        words = [f"t{mark}"]
-        while sum(map(len, words)) + len(words) < size:
-            words.append(
-                self._rng.choice(("open", "café", "read", "the", "file", "a\nline", '"quoted"', "of", "it"))
-            )
-        return " ".join(words)
+        words = self._rng.choices(_WORDS, k=size // 4)
+        return f"{mark} {' '.join(words)}"[: max(size, len(mark))].rstrip()
 
 
 @dataclass

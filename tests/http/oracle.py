@@ -110,7 +110,8 @@ class Oracle:
     def changed(self, before: Sent, now: Sent, piece: Piece, kind: str) -> None:
         """A piece of the earlier prompt is another one now."""
         verdict, cached = now.verdict, now.cached
-        assert (verdict["path"], verdict["class"], verdict["kind"]) == (piece.path, piece.cls, kind)
+        planted = (piece.path, piece.cls, kind)
+        assert (verdict["path"], verdict["class"], verdict["kind"]) == planted, planted
         expected, reach = self.expected(before, now), self.reach(before, now)
         if not self.mislays:
             assert abs(verdict["shared"] - common(before, now)) <= self.tolerance(now)

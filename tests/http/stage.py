@@ -5,6 +5,7 @@ Every request is judged twice, by the sidecar and by the oracle.
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import time
@@ -268,21 +269,31 @@ class Stage:
 
     def rewind(self, actor: Actor) -> None:
         """Taken up again from an earlier turn: a branch, which goes on from there."""
-        whole = [n for n, sent in enumerate(actor.sent[:-2]) if self._begins_with(actor, n)]
+        answers = _answers(actor.it)
+        far = [n for n, body in enumerate(actor.bodies) if _answers(body) + 2 <= answers]
+        whole = [n for n in far if self._begins_with(actor, n)]
         if not whole:
             self.go_on(actor)
             return
         at = self.rng.choice(whole)
+        answer = actor.it.turns[len(actor.bodies[at].turns)]
         actor.it = actor.bodies[at].copy()
         actor.sent, actor.bodies = actor.sent[: at + 1], actor.bodies[: at + 1]
         actor.line = None
-        self.grow(actor)
+        if isinstance(answer, Answer) and not answer.calls and self.rng.random() < 0.5:
+            actor.it.turns += [copy.deepcopy(answer), User(self._said())]  # other words to the same answer
+        else:
+            self.grow(actor)
         self.goes_on(actor, doubtful=True)
 
     def _begins_with(self, actor: Actor, nth: int) -> bool:
         """Whether the last prompt goes on with the one of request ``nth``."""
         texts = [piece.text for piece in actor.sent[nth].pieces]
         return [piece.text for piece in actor.sent[-1].pieces[: len(texts)]] == texts
+
+
+def _answers(it: Conversation) -> int:
+    return sum(isinstance(turn, Answer) for turn in it.turns)
 
 
 @contextmanager
@@ -295,8 +306,12 @@ def a_world(
     with ExitStack() as stack:
         engine = stack.enter_context(StandIn(folder / "engine.log", *flags))
         rule = "off" if header else "on"
-        settings = {"TEMPLATE_ORDER": options.template, "RULE_BILLING_HEADER": rule, **settings}
-        sidecar = stack.enter_context(Sidecar(engine.url, folder / "sidecar.log", **settings))
+        told = {
+            "TEMPLATE_ORDER": options.template,
+            "RULE_BILLING_HEADER": rule,
+            "ENGINE_METRICS_SECONDS": "0.2",
+        }
+        sidecar = stack.enter_context(Sidecar(engine.url, folder / "sidecar.log", **{**told, **settings}))
         sidecar.wait_until_ready()
         wait_for_block(sidecar, options)
         yield World(engine, options, sidecar, oracle, header)

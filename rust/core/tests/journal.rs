@@ -352,6 +352,38 @@ fn a_template_is_suspected_until_it_was_seen_to_keep_reasoning() {
 }
 
 #[test]
+fn what_was_the_last_turn_is_history_once_it_was_answered() {
+    let spoken = |body: &Value, seed: &str, words: &[&str]| {
+        let mut next = body.clone();
+        let messages = next["messages"].as_array_mut().unwrap();
+        messages.push(json!({"role": "assistant", "content": format!("answer {seed}")}));
+        let texts: Vec<_> = words.iter().map(|text| json!({"type": "text", "text": text})).collect();
+        messages.push(json!({"role": "user", "content": texts}));
+        next
+    };
+    let mut room = Room::new();
+    let mut turns = vec![body("sys", "task")];
+    for turn in 0..4 {
+        let seed = turn.to_string();
+        turns.push(spoken(&turns[turn], &seed, &[&words(&format!("aside {turn}"), 200), &words(&seed, 200)]));
+    }
+    for turn in &turns {
+        room.warm(&session(1), turn);
+    }
+    // Taken up again far back, behind the same answer: a branch, not another last turn.
+    let branch = spoken(&turns[1], "1", &["something else"]);
+    let outcome = room.warm(&session(1), &branch);
+    assert_eq!((outcome.name, outcome.line), ("append-only", 2), "{outcome:?}");
+    let reworded = spoken(&turns[3], "3", &["other words"]);
+    let outcome = room.warm(&session(1), &reworded);
+    assert_eq!(outcome.at.as_deref(), Some("messages[8].content[0] last-turn edited"));
+    let mut next = spoken(&reworded, "5", &["and on"]);
+    next["messages"][4]["content"].as_array_mut().unwrap().remove(0);
+    let outcome = room.warm(&session(1), &next);
+    assert_eq!(outcome.at.as_deref(), Some("messages[4].content[0] history removed"));
+}
+
+#[test]
 fn a_late_system_message_left_as_sent_is_suspected_until_it_was_seen_in_place() {
     let mut room = Room::new();
     room.profile.late_system = LateSystem::Off;

@@ -79,6 +79,14 @@ pub(super) fn compare(earlier: &[&Segment], prompt: &Prompt) -> (Kinship, usize)
     (kinship(earlier, prompt, first), first)
 }
 
+/// The class of segment `index` of an earlier prompt. What was its last turn when it was entered is history once an answer
+/// stands behind it.
+pub(super) fn class_in(earlier: &[&Segment], index: usize) -> Option<Class> {
+    let class = earlier.get(index)?.class;
+    let answered = || earlier[index..].iter().any(|segment| segment.is_history());
+    Some(if class == Class::LastTurn && answered() { Class::History } else { class })
+}
+
 fn kinship(earlier: &[&Segment], prompt: &Prompt, first: usize) -> Kinship {
     let later = &prompt.segments;
     let now = bag(later.iter());
@@ -154,9 +162,10 @@ fn grew_by_an_answer(earlier: &[&Segment], later: &[Segment], first: usize) -> b
 /// The first change, given what each prompt has from there on.
 fn first_change(rest: &[&Segment], new: &[Segment], behind: &Bag) -> Change {
     let at = |segment: &Segment, kind| Change { path: segment.path, class: segment.class, kind };
+    let removed = |old: &Segment| Change { class: class_in(rest, 0).unwrap_or(old.class), ..at(old, Kind::Removed) };
     let (old, new_one) = match (rest.first(), new.first()) {
         (Some(old), Some(new_one)) => (*old, new_one),
-        (Some(old), None) => return at(old, Kind::Removed),
+        (Some(old), None) => return removed(old),
         (None, Some(new_one)) => return at(new_one, Kind::Inserted),
         // Only whole prompts that differ are compared; a change that cannot be is told as an edit at the head.
         (None, None) => {
@@ -173,14 +182,14 @@ fn first_change(rest: &[&Segment], new: &[Segment], behind: &Bag) -> Change {
     let gone = count(behind, old) < count(&before, old);
     let came = count(behind, new_one) > count(&before, new_one);
     match (gone, came) {
-        (false, false) if left_behind(old, rest, new) => at(old, Kind::Removed),
+        (false, false) if left_behind(old, rest, new) => removed(old),
         (false, false) => at(new_one, Kind::Reordered),
         (false, true) => at(new_one, Kind::Inserted),
-        (true, false) => at(old, Kind::Removed),
+        (true, false) => removed(old),
         (true, true) if same_place(old, new_one) => at(new_one, Kind::Edited),
-        (true, true) if old.class == Class::Header => at(old, Kind::Removed),
+        (true, true) if old.class == Class::Header => removed(old),
         (true, true) if new_one.class == Class::Header => at(new_one, Kind::Inserted),
-        (true, true) if new_one.path.item > old.path.item => at(old, Kind::Removed),
+        (true, true) if new_one.path.item > old.path.item => removed(old),
         (true, true) => at(new_one, Kind::Edited),
     }
 }

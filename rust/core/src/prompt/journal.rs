@@ -524,7 +524,7 @@ struct Found {
 /// Whether a prompt that was taken up from the midst of a line only puts its last turn in other words: it shares
 /// everything up to there. Taken up from further back it is a branch of the earlier prompt `extended`.
 fn rewords_last_turn(earlier: &[&Segment], shared: usize, extended: Option<&Extended>) -> bool {
-    let last = earlier.get(shared).is_some_and(|segment| segment.class == Class::LastTurn);
+    let last = change::class_in(earlier, shared) == Some(Class::LastTurn);
     extended.is_none() || last && extended.is_some_and(|extended| shared > extended.segments)
 }
 
