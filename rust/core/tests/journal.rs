@@ -221,6 +221,28 @@ fn a_title_request_and_a_compaction_are_no_changes() {
 type Edit = fn(&mut Value);
 
 #[test]
+fn a_long_conversation_that_begins_anew_was_compacted() {
+    let mut room = Room::new();
+    let turns = conversation("sys", "task", 9);
+    for turn in &turns[..8] {
+        room.warm(&session(1), turn);
+    }
+    let compact = body("sys", "a summary in nobody's words");
+    assert_eq!(room.warm(&session(1), &compact).name, "compacted");
+    assert_eq!(room.warm(&session(1), &grown(&compact, "on")).name, "append-only");
+    // Should it have been another agent after all, the long conversation goes on as well.
+    let outcome = room.warm(&session(1), &turns[8]);
+    assert_eq!((outcome.name, outcome.line), ("append-only", 1));
+    // Another session with the same head, and one that names no session, begin on their own.
+    assert_eq!(room.warm(&session(2), &body("sys", "something else")).name, "first");
+    let nobody = Who { session: None, client: "qwen-code", shown: None };
+    for turn in &conversation("sys", "alone", 8) {
+        room.warm(&nobody, turn);
+    }
+    assert_eq!(room.warm(&nobody, &body("sys", "a new one")).name, "first");
+}
+
+#[test]
 fn a_change_is_told_with_its_place_class_and_kind() {
     let volatile = |n: usize| format!("x-anthropic-billing-header: cc_version=2; cch=0000{n};");
     let with_header = |mut body: Value, n| {

@@ -47,6 +47,8 @@ pub(super) enum Kinship {
     PerhapsChanged(Change),
     /// The same, with most of what was said replaced.
     Compacted,
+    /// Perhaps the same, compacted: a long conversation, and behind the same head a short one that begins anew.
+    PerhapsCompacted,
     /// The same up to a place in its midst, and nothing of the rest: taken up again from there.
     Rewound(Change),
 }
@@ -130,8 +132,21 @@ fn kinship(earlier: &[&Segment], prompt: &Prompt, first: usize) -> Kinship {
         () if same_opening => Kinship::Changed(change),
         // Nothing was said yet that could tell; what grew by one answer behind the same head goes on.
         () if grew_by_an_answer(earlier, later, first) => Kinship::PerhapsChanged(change),
+        () if replaced && of_all.len() >= LONG && begins_anew(earlier, later, first) => Kinship::PerhapsCompacted,
         () => Kinship::Stranger,
     }
+}
+
+/// What was said in a conversation that a client would compact, in segments.
+const LONG: usize = 6;
+
+/// Whether the whole head stayed, and what stands behind it is but the beginning of a much shorter conversation.
+fn begins_anew(earlier: &[&Segment], later: &[Segment], first: usize) -> bool {
+    let behind = |segments: &[&Segment]| bytes(segments.iter().skip(first).copied());
+    let new: Vec<_> = later.iter().collect();
+    let heads_end =
+        [earlier.get(first).copied(), later.get(first)].iter().all(|it| it.is_some_and(|it| !it.class.is_head()));
+    heads_end && super::tree::answers(later) <= 1 && behind(&new) * 2 < behind(earlier)
 }
 
 /// Whether a part of the first user message stands behind another one now.

@@ -271,7 +271,7 @@ impl Journal {
                 return extended.found(whole);
             }
         }
-        let related = self.related(prompt, own, longest.as_ref());
+        let related = self.related(prompt, who, own, longest.as_ref());
         match (related, longest) {
             (Some(related), _) => related,
             (None, Some(extended)) => extended.found(false),
@@ -297,7 +297,7 @@ impl Journal {
     }
 
     /// The line of `own` that a prompt changes or compacts, if it is not rather a branch of `extended`.
-    fn related(&self, prompt: &Prompt, own: &[LineId], extended: Option<&Extended>) -> Option<Found> {
+    fn related(&self, prompt: &Prompt, who: &Who, own: &[LineId], extended: Option<&Extended>) -> Option<Found> {
         let mut best: Option<(u32, usize, Found)> = None;
         for line in own.iter().rev().filter_map(|id| self.lines.get(id)).take(CANDIDATES) {
             if extended.is_some_and(|extended| extended.node == line.tip) {
@@ -314,13 +314,23 @@ impl Journal {
                     (1, Relation::Compacted)
                 }
                 Kinship::PerhapsChanged(change) if own.len() == 1 => (0, Relation::Changed(change)),
+                // Only a session can tell a conversation that goes on from another one that begins, and in it only
+                // the line that was used last; a sub-agent that names itself has a session of its own.
+                Kinship::PerhapsCompacted
+                    if who.session.is_some() && extended.is_none() && own.last() == Some(&line.id) =>
+                {
+                    (0, Relation::Compacted)
+                }
                 _ => continue,
             };
             if extended.is_some_and(|extended| shared < extended.segments) {
                 continue;
             }
             if best.as_ref().is_none_or(|(best_rank, best_shared, _)| (rank, shared) > (*best_rank, *best_shared)) {
-                let found = Found { relation, line: Some(line.id), previous: Some(line.tip), segments: shared };
+                // Where it is not certain that the line goes on here, it stays as it is, should it go on elsewhere.
+                let goes_on = kinship != Kinship::PerhapsCompacted;
+                let going = goes_on.then_some(line.id);
+                let found = Found { relation, line: going, previous: Some(line.tip), segments: shared };
                 best = Some((rank, shared, found));
             }
         }
