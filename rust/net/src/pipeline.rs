@@ -318,9 +318,11 @@ impl Exchange<'_> {
             reader.tell_diagnostics(self.diagnosis(&asked, &trace, reader.dialect()));
         }
         let renders = matches!(self.shared.profile().engine, Engine::Vllm | Engine::Unknown);
-        if let Some(earlier) = trace.doubtful().filter(|_| renders) {
+        if let Some(earlier) = trace.doubtful().filter(|_| renders)
+            && let Some(place) = self.shared.questions.place()
+        {
             // Pieces are shared, not copied.
-            trace.keep(Doubt { headers: call.headers.clone(), body: call.body.clone(), earlier });
+            trace.keep(Doubt { headers: call.headers.clone(), body: call.body.clone(), earlier, place });
         }
         self.trace = Some(trace);
     }
