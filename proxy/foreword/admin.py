@@ -22,8 +22,10 @@ SESSIONS = "/admin/sessions"
 SESSION = "/admin/sessions/{id}"
 FINDINGS = "/admin/findings"
 
-FORWARDING = frozenset({"forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip"})
-"""Headers of proxies, beside all that begin with ``x-forwarded``."""
+FORWARDING = frozenset({"forwarded", "via", "cf-connecting-ip"})
+"""Headers of proxies, beside those that begin or end as follows."""
+FORWARDING_BEGINNINGS = ("x-forwarded", "x-original", "x-envoy")
+FORWARDING_ENDS = ("real-ip", "client-ip")
 
 
 class Journal(Protocol):
@@ -53,10 +55,15 @@ class Guard:
             return None if shows(headers, self._key) else _NO_KEY
         if peer is None or not is_loopback(peer):
             return _NOT_HERE
-        if any(name in FORWARDING or name.startswith("x-forwarded") for name in headers):
+        if any(tells_of_a_proxy(name) for name in headers):
             return _NOT_HERE
         hosts = headers.getlist("host")
         return None if len(hosts) == 1 and is_loopback(_without_port(hosts[0])) else _NOT_HERE
+
+
+def tells_of_a_proxy(name: str) -> bool:
+    """Whether a header, its name in lower case, is one that proxies add."""
+    return name in FORWARDING or name.startswith(FORWARDING_BEGINNINGS) or name.endswith(FORWARDING_ENDS)
 
 
 def shows(headers: Headers, key: bytes) -> bool:

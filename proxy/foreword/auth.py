@@ -19,10 +19,12 @@ class Authorizer:
 
     Without keys every request passes. FOREWORD_UPSTREAM_API_KEY replaces whatever the client sent; else the client's
     own credential goes on as Bearer (engines take nothing else), unless it is one of Foreword's keys.
+    FOREWORD_ADMIN_KEY lets nobody pass here, and is none of the engine's business either.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._keys = tuple(key.encode() for key in settings.api_keys)
+        self._admin = None if settings.admin_key is None else settings.admin_key.encode()
         key = settings.upstream_api_key
         self.own: bytes | None = None if key is None else b"Bearer " + key.encode()
         """The value of the Authorization header of Foreword's own questions to the engine."""
@@ -43,11 +45,14 @@ class Authorizer:
                 continue
             if self._is_own(key):
                 valid = True
-            elif key and (passed_on is None or name == b"authorization"):
+            elif key and not self._is_admin(key) and (passed_on is None or name == b"authorization"):
                 passed_on = credential
         if not valid:
             return None
         return Authorized(self.own or passed_on)
+
+    def _is_admin(self, key: bytes) -> bool:
+        return self._admin is not None and hmac.compare_digest(self._admin, key)
 
     def _is_own(self, key: bytes) -> bool:
         found = False

@@ -136,6 +136,15 @@ def test_injected_stream_options_leave_no_trace(sidecar: Sidecar, engine: Script
     assert (usage["prompt_tokens"], usage["cached_tokens"], usage["created_tokens"]) == (100, 64, 32)
 
 
+def test_a_stream_with_a_length_is_read_to_its_end(sidecar: Sidecar, engine: ScriptedEngine) -> None:
+    # What a cache or a stub in the engine's place sends. The usage that Foreword asked for is taken out again.
+    whole = respond(200, b"".join(chat_events("one two", usage=USAGE)), content_type="text/event-stream")
+    engine.answer = lambda peer, _: peer.send(whole)
+    answer = sidecar.post(CHAT, ask())
+    assert answer.body == b"".join(chat_events("one two", usage=None))
+    assert "content-length" not in answer.headers
+
+
 def test_usage_that_the_client_asked_for_is_left(sidecar: Sidecar, engine: ScriptedEngine) -> None:
     engine.answer = streams(*chat_events("one two", usage=USAGE))
     body = json.dumps(ask(stream_options={"include_usage": True})).encode()

@@ -120,6 +120,10 @@ def test_head_and_wrong_methods() -> None:
         ("127.0.0.1", "localhost", {"forwarded": "for=10.0.0.1"}),
         ("127.0.0.1", "localhost", {"via": "1.1 proxy"}),
         ("127.0.0.1", "localhost", {"x-real-ip": "127.0.0.1"}),
+        ("127.0.0.1", "localhost", {"x-original-forwarded-for": "10.0.0.1"}),
+        ("127.0.0.1", "localhost", {"x-envoy-external-address": "10.0.0.1"}),
+        ("127.0.0.1", "localhost", {"fly-client-ip": "10.0.0.1"}),
+        ("127.0.0.1", "localhost", {"x-cluster-client-ip": "10.0.0.1"}),
     ],
 )
 def test_without_a_key_only_this_machine(path: str, peer: str, host: str, headers: dict[str, str]) -> None:

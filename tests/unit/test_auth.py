@@ -64,6 +64,14 @@ def test_the_engines_key_replaces_whatever_came(headers: Headers) -> None:
     assert authorizer(UPSTREAM_API_KEY="engine").authorize(headers) == Authorized(b"Bearer engine")
 
 
+def test_the_admin_key_lets_nobody_in_and_stays_here() -> None:
+    keys = authorizer(ADMIN_KEY="admin", API_KEYS="own-1,own-2")
+    shown: Headers = [(b"authorization", b"Bearer admin")]
+    assert keys.authorize(shown) is None
+    assert keys.authorize(shown + KEY_OWN) == Authorized(None)
+    assert authorizer(ADMIN_KEY="admin").authorize(shown) == Authorized(None)
+
+
 def test_the_engines_key_does_not_let_anyone_in() -> None:
     both = authorizer(UPSTREAM_API_KEY="engine", API_KEYS="own-1")
     assert both.authorize([(b"authorization", b"Bearer engine")]) is None

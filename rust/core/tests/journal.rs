@@ -540,6 +540,37 @@ fn the_journal_stays_within_its_bounds_and_forgets_the_oldest() {
 }
 
 #[test]
+fn a_prompt_that_would_not_fit_alone_is_not_kept_and_drives_nobody_out() {
+    let mut room = Room::new();
+    let turns = conversation("sys", "task", 3);
+    room.warm(&session(1), &turns[0]);
+    room.journal = Journal::new(Limits { lines: 10, bytes: 4 * room.journal.bytes() });
+    room.warm(&session(1), &turns[0]);
+    let held = room.journal.bytes();
+    let many: Vec<_> = (0..2000).map(|n| json!({"role": "user", "content": format!("{n}")})).collect();
+    let prompt = room.cut(&json!({"model": "m", "messages": many}));
+    let standing = room.journal.look(&prompt, &session(2));
+    assert!(room.journal.enter(&prompt, &standing, &session(2), "m", 1.0).is_none());
+    assert_eq!((room.journal.bytes(), room.journal.forgotten()), (held, 0));
+    assert_eq!(room.warm(&session(1), &turns[1]).name, "append-only");
+}
+
+#[test]
+fn of_a_sessions_lines_the_one_at_the_prompt_goes_on_else_the_latest_that_has_it() {
+    let mut room = Room::new();
+    let who = session(1);
+    let begun = body(&words("sys", 800), &words("task", 800));
+    let line = room.warm(&who, &begun).line;
+    let (left, right) = (grown(&begun, "left"), grown(&begun, "right"));
+    assert_eq!(room.warm(&who, &left).line, line);
+    let branch = room.warm(&who, &right).line;
+    room.warm(&who, &body(&words("other", 800), "another"));
+    assert_eq!(room.warm(&who, &grown(&left, "more")).line, line);
+    assert_eq!(room.warm(&who, &grown(&right, "more")).line, branch);
+    assert_eq!(room.warm(&who, &begun).name, "repeat");
+}
+
+#[test]
 fn a_diagnosis_names_the_earlier_answer() {
     let mut room = Room::new();
     let turns = conversation("sys", "task", 4);

@@ -531,6 +531,10 @@ impl Exchange<'_> {
     /// Sends a stream's head: the engine's for a relayed one.
     fn start(&mut self, sent: Option<&HeaderMap>) {
         let mut headers = sent.map(relayed_headers).unwrap_or_default();
+        if sent.is_some_and(|sent| media_type(sent) == "text/event-stream") {
+            // Events may be left out, or told of a fault: the engine's count of bytes does not hold.
+            headers.retain(|(name, _)| name != "content-length");
+        }
         if sent.is_none() {
             put(&mut headers, "content-type", "text/event-stream");
             put(&mut headers, "cache-control", "no-cache");

@@ -281,10 +281,12 @@ impl Journal {
 
     /// The line that goes on with the whole prompt `node`, if this client's does or may.
     fn continued(&self, node: NodeId, segments: usize, own: &[LineId], who: &Who) -> Option<Extended> {
-        let of_own = own.iter().rev().filter_map(|id| self.lines.get(id));
-        let mine = of_own
-            .filter(|line| self.tree.begins_with(line.tip, node))
-            .max_by_key(|line| (line.tip == node, line.used));
+        // The one used last that is at that prompt, else the one used last that went on from it. Clients without
+        // session ids share their lines, up to all that there are: most must be passed by without a walk.
+        let of_own = || own.iter().rev().filter_map(|id| self.lines.get(id));
+        let mine = of_own()
+            .find(|line| line.tip == node)
+            .or_else(|| of_own().find(|line| self.tree.begins_with(line.tip, node)));
         let entered = self.tree.get(node)?;
         let line = mine.or_else(|| {
             let other = self.lines.get(&entered.line).filter(|line| self.tree.begins_with(line.tip, node))?;
@@ -339,8 +341,12 @@ impl Journal {
 
     /// Enters a prompt that the engine has taken up.
     ///
-    /// `None` for a prompt without segments, which nothing can share.
+    /// `None` for a prompt without segments, which nothing can share, and for one that would not fit if it were alone:
+    /// it would drive out all others and still be too much.
     pub fn enter(&mut self, prompt: &Prompt, standing: &Standing, who: &Who, model: &str, time: f64) -> Option<Entry> {
+        if super::tree::weight_alone(prompt) > self.limits.bytes {
+            return None;
+        }
         self.clock += 1;
         // A line that went on meanwhile is another one now.
         let going = standing.line.and_then(|id| self.lines.get(&id)).filter(|line| Some(line.tip) == standing.previous);

@@ -33,6 +33,8 @@ pub(super) type NodeId = u64;
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) parent: Option<NodeId>,
+    /// The prompt at the other end of the chain of parents; itself without any.
+    root: NodeId,
     /// Segments that the parent does not have.
     pub(super) segments: Box<[Segment]>,
     /// Keys of the blocks that the parent does not have.
@@ -113,8 +115,10 @@ impl Tree {
 
     /// Whether the prompt `id` is `ancestor` or begins with it.
     pub(super) fn begins_with(&self, id: NodeId, ancestor: NodeId) -> bool {
-        let mut next = Some(id);
-        while let Some(id) = next {
+        let root = |id| self.get(id).map(|node| node.root);
+        let mut next = Some(id).filter(|&id| root(id) == root(ancestor));
+        // Ids grow along the chain: parents are there before their children.
+        while let Some(id) = next.filter(|&id| id >= ancestor) {
             if id == ancestor {
                 return true;
             }
@@ -168,8 +172,11 @@ impl Tree {
         for &block in &blocks {
             *self.blocks.entry(block).or_default() += 1;
         }
+        self.next += 1;
+        let id = self.next;
         let node = Node {
             parent,
+            root: parent.and_then(|id| self.get(id)).map_or(id, |node| node.root),
             segments: prompt.segments[have..].into(),
             blocks,
             chain: last.chain,
@@ -183,8 +190,6 @@ impl Tree {
             holders: 1,
         };
         self.bytes += weight(&node);
-        self.next += 1;
-        let id = self.next;
         self.ends.insert(node.chain, id);
         self.nodes.insert(id, node);
         Some(id)
@@ -236,8 +241,17 @@ pub(super) fn answers<'s>(segments: impl IntoIterator<Item = &'s Segment>) -> u3
     count
 }
 
-/// Memory of a node with its entries in the maps, in bytes: measured sizes of their parts.
+/// Memory that a prompt would take in an empty tree, in bytes, about.
+pub(super) fn weight_alone(prompt: &Prompt) -> usize {
+    weight_of(&prompt.segments, prompt.blocks.len())
+}
+
 fn weight(node: &Node) -> usize {
+    weight_of(&node.segments, node.blocks.len())
+}
+
+/// Memory of a node with its entries in the maps, in bytes: measured sizes of their parts.
+fn weight_of(segments: &[Segment], blocks: usize) -> usize {
     const ENTRY: usize = 2 * (16 + 4 + 1);
-    size_of::<Node>() + 2 * ENTRY + size_of_val(&*node.segments) + node.blocks.len() * (8 + 2 * (8 + 4 + 1))
+    size_of::<Node>() + 2 * ENTRY + size_of_val(segments) + blocks * (8 + 2 * (8 + 4 + 1))
 }
