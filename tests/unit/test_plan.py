@@ -299,6 +299,7 @@ def test_a_ledger_knows_who_and_when(tmp_path: Path) -> None:
     written(tmp_path / "a.jsonl", [*lines[:4], "[1", '{"half', lines[0]])
     (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress("\n".join(lines[4:]).encode()))
     written(tmp_path / "other.txt", ["no ledger"])
+    (tmp_path / "folder.jsonl").mkdir()
     load = ledger.load_of(tmp_path)
     assert (load.source, load.identities, load.timed) == ("ledger", "known", True)
     told = [(each.conversation, each.prompt, each.shared, each.at) for each in load.requests]
@@ -377,6 +378,8 @@ def test_a_page_with_plots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         ("edit=2", "is a share"),
         ("turns=0", "no conversations"),
         ("conversations=100k,turns=100", "more than 1,000,000 requests"),
+        ("length=999M", "more than 100,000,000 tokens"),
+        ("growth=9M", "more than 100,000,000 tokens"),
         ("think=3;length=5", "every group or in none"),
     ],
 )

@@ -136,7 +136,11 @@ def _lines(directory: Path) -> Iterator[bytes]:
     if directory.is_file():
         files = [directory]
     elif directory.is_dir():
-        files = sorted(path for path in directory.iterdir() if path.name.endswith((".jsonl", ".jsonl.gz")))
+        files = sorted(
+            path
+            for path in directory.iterdir()
+            if path.name.endswith((".jsonl", ".jsonl.gz")) and path.is_file()
+        )
     else:
         raise LoadError(f"{directory}: there is no such directory")
     for path in files:

@@ -32,6 +32,8 @@ KEYS: Final = {
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)([kM]?)")
 _FACTOR: Final = {"": 1, "k": 1_000, "M": 1_000_000}
 _MOST_REQUESTS: Final = 1_000_000
+_MOST_TOKENS: Final = 100_000_000
+"""No window is as large; each of a prompt's checkpoints is played."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,8 @@ def _chain(number: int, value: dict[str, Span], think: Span | None, chance: rand
     shared = 0
     for turn in range(value["turns"].whole(chance)):
         output = value["output"].whole(chance)
+        if prompt + output > _MOST_TOKENS:
+            raise LoadError(f"length, growth, output: a prompt of more than {_MOST_TOKENS:,} tokens")
         wait = None if think is None else start if turn == 0 else think.draw(chance)
         if turn and chance.random() < value["edit"].draw(chance):
             shared = min(shared, value["edit_at"].whole(chance))
