@@ -191,6 +191,35 @@ fn users_without_a_session_id_are_told_apart_by_what_they_said() {
 }
 
 #[test]
+fn another_question_behind_the_same_examples_is_no_change_without_a_session() {
+    let ask = |question: &str| {
+        let mut body = grown(&body(&words("sys", 800), &words("example", 400)), "answered");
+        body["messages"].as_array_mut().unwrap().push(json!({"role": "user", "content": words(question, 200)}));
+        body
+    };
+    let mut room = Room::new();
+    let nobody = Who { client: "openai-sdk", ..Who::default() };
+    for question in ["one", "two", "three"] {
+        assert_eq!(room.warm(&nobody, &ask(question)).name, "first", "{question}");
+    }
+    // In a session it is: the user has put the question in other words.
+    let mut room = Room::new();
+    assert_eq!(room.warm(&session(1), &ask("one")).name, "first");
+    let reworded = room.warm(&session(1), &ask("two"));
+    assert_eq!(reworded.name, "changed");
+}
+
+#[test]
+fn the_same_prompt_again_while_the_first_is_under_way_is_a_repeat() {
+    let mut room = Room::new();
+    let who = session(1);
+    let prompt = room.cut(&body(&words("sys", 800), "at once"));
+    let standing = room.journal.look(&prompt, &who);
+    room.journal.enter(&prompt, &standing, &who, "m", 1.0).unwrap();
+    assert_eq!(room.warm(&who, &body(&words("sys", 800), "at once")).name, "repeat");
+}
+
+#[test]
 fn a_title_request_and_a_compaction_are_no_changes() {
     let mut room = Room::new();
     let turns = conversation("sys", "task", 6);

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use super::change::{self, Change, Kinship};
+use super::change::{self, Change, Kind, Kinship};
 use super::diagnosis::{self, Diagnosis};
 use super::learnt::Learnt;
 use super::segment::{Class, Parameters, Prompt, Segment};
@@ -271,7 +271,11 @@ impl Journal {
                 return extended.found(whole);
             }
         }
-        let related = self.related(prompt, who, own, longest.as_ref());
+        let mut related = self.related(prompt, who, own, longest.as_ref());
+        if who.session.is_none() && related.as_ref().is_some_and(Found::asks_anew) {
+            // No session says that it is the same conversation: another question behind the same examples.
+            related = None;
+        }
         match (related, longest) {
             (Some(related), _) => related,
             (None, Some(extended)) => extended.found(false),
@@ -535,6 +539,13 @@ struct Found {
     previous: Option<NodeId>,
     /// Segments that both begin with.
     segments: usize,
+}
+
+impl Found {
+    /// Whether only what nobody has answered yet is another than before.
+    fn asks_anew(&self) -> bool {
+        self.relation.change().is_some_and(|change| change.class == Class::LastTurn && change.kind == Kind::Edited)
+    }
 }
 
 /// Whether a prompt that was taken up from the midst of a line only puts its last turn in other words: it shares

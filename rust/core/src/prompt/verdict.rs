@@ -149,6 +149,8 @@ pub fn judge(standing: &Standing, usage: &EngineUsage, shared: Option<u64>, habi
         (Relation::Repeat, _, None) => of(Name::Repeat, None, false),
         (_, _, None) if standing.model_changed => of(Name::Parameters, None, false),
         (_, _, None) => of(Name::NotReported, None, false),
+        // The one before it is still under way: nothing tells what could have been reused.
+        (Relation::Repeat, None, Some(_)) => of(Name::Repeat, None, false),
         (_, None, Some(_)) => of(Name::AppendOnly, None, false),
         (relation, Some(expected), Some(reused)) => {
             let lost = expected.saturating_sub(reused);
