@@ -146,11 +146,10 @@ pub fn judge(standing: &Standing, usage: &EngineUsage, shared: Option<u64>, habi
             };
             of(name, Some(lost), true)
         }
-        (Relation::Repeat, _, None) => of(Name::Repeat, None, false),
+        // Where nothing is expected, the one before it is still under way.
+        (Relation::Repeat, _, None) | (Relation::Repeat, None, _) => of(Name::Repeat, None, false),
         (_, _, None) if standing.model_changed => of(Name::Parameters, None, false),
         (_, _, None) => of(Name::NotReported, None, false),
-        // The one before it is still under way: nothing tells what could have been reused.
-        (Relation::Repeat, None, Some(_)) => of(Name::Repeat, None, false),
         (_, None, Some(_)) => of(Name::AppendOnly, None, false),
         (relation, Some(expected), Some(reused)) => {
             let lost = expected.saturating_sub(reused);
