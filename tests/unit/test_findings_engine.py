@@ -1,5 +1,6 @@
 """Findings about what engines do with intact prompts, and about clients at the end of the context window."""
 
+import itertools
 import random
 from collections.abc import Iterator
 
@@ -67,6 +68,21 @@ def test_pauses_are_no_storm() -> None:
 def test_a_storm_clears() -> None:
     house = House().meet(taking_turns(8, 4, 0))
     house.meet(record(line=1 + n % 8, turn=6 + n // 8, time=4_000.0 + n) for n in range(24))
+    assert house.ids() == []
+
+
+def test_a_storm_that_comes_and_goes_does_not_open_and_close_each_time() -> None:
+    house, seen = House(), []
+    for n in range(600):  # eight losses, then thirty turns that find everything
+        if n % 38 < 8:
+            turn = record(LOST, line=1 + n % 3, turn=n, time=5.0 * n, cached=0, verdict_lost=40_000)
+        else:
+            turn = record(line=1 + n % 3, turn=n, time=5.0 * n)
+        house.meet([turn])
+        seen.append("eviction-storm" in house.ids())
+    changes = sum(before != after for before, after in itertools.pairwise(seen))
+    assert changes <= 3, "open, well too early once, and open from then on"
+    house.meet(record(line=1 + n % 3, turn=n, time=5.0 * n) for n in range(600, 900))
     assert house.ids() == []
 
 

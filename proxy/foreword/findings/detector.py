@@ -18,6 +18,9 @@ PATIENCE = 4
 OTHERS_SECONDS = 600.0
 """Conversations that were there before, and never had the trouble, say nothing of those that had it, until those have
 been silent for so long."""
+AGAIN_SECONDS = 3600.0
+"""Trouble that comes back so soon was not over: the pause between counts as one of its pauses, so that a finding does
+not open and close with each bout."""
 SILENCE_SECONDS = 6 * 3600.0
 """A case of which nothing was heard for so long is closed: its client or its engine is gone."""
 SUBJECTS = 64
@@ -66,6 +69,8 @@ class Case:
     newest_line: int = 0
     quiet: int = 0
     longest_quiet: int = 0
+    pause: int = 0
+    """Healthy exchanges after which the subject was last taken for well, and was not."""
 
     def hear(self, exchange: Exchange) -> None:
         """An exchange of the subject, good or bad."""
@@ -76,7 +81,7 @@ class Case:
         """An exchange that shows the trouble and cost ``tokens``."""
         self.first_seen = self.first_seen if self.count else exchange.time
         self.last_seen = exchange.time
-        self.longest_quiet = max(self.longest_quiet, self.quiet) if self.count else 0
+        self.longest_quiet = max(self.longest_quiet, self.quiet) if self.count else self.pause
         self.quiet = 0
         self.count += 1
         self.prompt += exchange.prompt or 0
@@ -120,6 +125,8 @@ class Detector(ABC, Generic[C]):
     def __init__(self, board: Board, case: type[C]) -> None:
         self._board = board
         self._cases: Memory[Key, C] = Memory(SUBJECTS, case, self._forgotten)
+        self._closed: Memory[Key, list[tuple[float, int]]] = Memory(SUBJECTS, list)
+        """When findings were closed, and after how many healthy exchanges."""
 
     @abstractmethod
     def note(self, exchange: Exchange) -> None:
@@ -134,6 +141,9 @@ class Detector(ABC, Generic[C]):
     def _case(self, key: Key, exchange: Exchange) -> C:
         """The case of the subject ``key``, which this exchange belongs to."""
         case = self._cases.use(key)
+        if not case.requests:
+            closed = self._closed.get(key) or ()
+            case.pause = max((n for when, n in closed if exchange.time - when < AGAIN_SECONDS), default=0)
         case.hear(exchange)
         return case
 
@@ -177,6 +187,9 @@ class Detector(ABC, Generic[C]):
         )
 
     def _close(self, key: Key) -> None:
+        case = self._cases.get(key)
+        if case is not None and case.open:
+            self._closed.use(key)[:] = [(case.heard, case.quiet)]
         self._cases.drop(key)
         self._board.clear(self.id, " ".join(key))
 
