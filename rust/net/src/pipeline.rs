@@ -36,6 +36,9 @@ const PREPARE_HERE: usize = 64 * 1024;
 /// The largest answer that is collected before it is passed on.
 const WHOLE_ANSWER: usize = 256 * 1024 * 1024;
 
+/// The largest answer to a question of Foreword's own: no engine's metrics are near it.
+const OWN_ANSWER: usize = 32 * 1024 * 1024;
+
 /// How long a stream may stay open behind its `finish_reason`: all but usage was said by then.
 const UNENDED: Duration = Duration::from_secs(30);
 
@@ -68,6 +71,7 @@ pub(crate) async fn run(shared: Arc<Shared>, opening: Opening, outbox: Arc<Outbo
         outbox: &outbox,
         record,
         reader: None,
+        own,
         looking: None,
         trace: None,
         dialect,
@@ -204,6 +208,8 @@ struct Exchange<'a> {
     outbox: &'a Arc<Outbox>,
     record: Record,
     reader: Option<Reader>,
+    /// Whether the question is Foreword's own.
+    own: bool,
     /// The journal's look at the request, which may still be under way.
     looking: Option<Looking>,
     /// Its way through the prefix journal; none for routes without a prompt.
@@ -547,7 +553,8 @@ impl Exchange<'_> {
 
     async fn collect(&mut self, mut body: AnswerBody) -> Result<Bytes, Fault> {
         let limits = self.shared.limits;
-        let whole = tokio::time::timeout(limits.answer, Limited::new(&mut body, WHOLE_ANSWER).collect())
+        let most = if self.own { OWN_ANSWER } else { WHOLE_ANSWER };
+        let whole = tokio::time::timeout(limits.answer, Limited::new(&mut body, most).collect())
             .await
             .map_err(|_| Fault::timeout(ANSWER, limits.answer.as_secs()))?
             .map_err(|error| Fault::broken(&error.to_string()))?

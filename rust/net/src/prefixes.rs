@@ -24,6 +24,9 @@ use crate::who::Client;
 const HEAD_SEGMENTS: usize = 64;
 const NEW_SEGMENTS: usize = 32;
 
+/// Lines that are listed at a time: the journal is locked meanwhile.
+const LISTED: usize = 500;
+
 /// Records that wait for the engine's log. Whoever follows it closes each within seconds; a thousand are never due.
 const PENDING: usize = 1024;
 
@@ -228,10 +231,10 @@ impl Prefixes {
         ]
     }
 
-    /// All lines, the latest first, as a JSON array.
+    /// The lines that were used last, the latest first, as a JSON array.
     pub(crate) fn sessions(&self) -> String {
         let journal = locked(&self.journal);
-        list(journal.lines().map(|line| described(&journal, line, line.turns.to_string())))
+        list(journal.lines().take(LISTED).map(|line| described(&journal, line, line.turns.to_string())))
     }
 
     /// The lines of one session (16 hex digits) or one line (`line-17`) with their turns; none where there are none.
