@@ -203,6 +203,7 @@ enum Looking {
     Beside(JoinHandle<Looked>),
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 struct Exchange<'a> {
     shared: &'a Shared,
     outbox: &'a Arc<Outbox>,
