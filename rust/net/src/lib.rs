@@ -21,6 +21,7 @@ pub mod record;
 mod rendering;
 mod silence;
 pub mod stats;
+mod told;
 pub mod upstream;
 pub mod who;
 

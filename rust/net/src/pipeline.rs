@@ -9,10 +9,9 @@ use foreword_core::answer::{Reader, Refused};
 use foreword_core::encoding;
 use foreword_core::error::{Dialect, Fault};
 use foreword_core::profile::{Engine, Profile};
-use foreword_core::prompt::change::Change;
 use foreword_core::prompt::seen::{Diagnose, see};
 use foreword_core::prompt::verdict::Name;
-use foreword_core::request::{self, Ids, Notes, Prepared, Request, Route};
+use foreword_core::request::{self, Ids, Prepared, Request, Route};
 use http_body_util::{BodyExt, Limited};
 use hyper::Method;
 use hyper::header::HeaderMap;
@@ -27,6 +26,7 @@ use crate::prefixes::Trace;
 use crate::record::Record;
 use crate::rendering::{self, Doubt};
 use crate::silence::{Due, Silence};
+use crate::told;
 use crate::upstream::{Answer, AnswerBody, Call, Failure};
 use crate::who;
 
@@ -670,7 +670,7 @@ impl Exchange<'_> {
             put(&mut headers, "x-request-id", &self.record.request_id);
         }
         self.record.status = status;
-        put(&mut headers, "x-foreword", &describe(&self.record, self.trace.as_ref()));
+        put(&mut headers, "x-foreword", &told::describe(&self.record, self.trace.as_ref()));
         self.head_sent = true;
         self.outbox.head(Head { status, headers });
     }
@@ -688,61 +688,6 @@ fn unreached(failure: &Failure) -> Fault {
 struct Refusal {
     raw: Bytes,
     decoded: Bytes,
-}
-
-/// The value of `x-foreword`: `rules=billing-header; verdict=append-only; reused=98.7`. The head of a stream carries
-/// what is known before the engine has said what it reused.
-fn describe(record: &Record, trace: Option<&Trace>) -> String {
-    let nothing = Notes::default();
-    let notes = record.notes.as_ref().unwrap_or(&nothing);
-    let rules = if notes.rules.is_empty() { "none".to_owned() } else { notes.rules.join(",") };
-    let mut told = vec![format!("rules={rules}")];
-    if !notes.unknown.is_empty() {
-        told.push(format!("unknown={}", notes.unknown.join(",")));
-    }
-    if !notes.dropped.is_empty() {
-        told.push(format!("dropped={}", notes.dropped.join(",")));
-    }
-    if record.estimated {
-        told.push("tokens=estimated".to_owned());
-    }
-    match (&record.verdict, trace.filter(|trace| trace.entered())) {
-        (Some(verdict), _) => {
-            told.push(format!("verdict={}", verdict.name.name()));
-            tell_change(verdict.change, &mut told);
-            let usage = &record.summary.usage;
-            if let (Some(prompt), Some(cached)) = (usage.prompt.filter(|&prompt| prompt > 0), usage.cached) {
-                told.push(format!("reused={}", percent(cached, prompt)));
-            }
-            if let Some(lost) = verdict.lost.filter(|&lost| lost > 0) {
-                told.push(format!("lost={lost}"));
-            }
-        }
-        (None, Some(trace)) => {
-            let relation = trace.standing().relation;
-            told.push(format!("verdict={}", relation.name()));
-            tell_change(relation.change(), &mut told);
-        }
-        (None, None) => {}
-    }
-    if let Some(fault) = &record.fault {
-        told.push(fault.describe());
-    }
-    told.join("; ")
-}
-
-fn tell_change(change: Option<Change>, told: &mut Vec<String>) {
-    if let Some(Change { path, class, kind }) = change {
-        told.push(format!("path={path}"));
-        told.push(format!("class={}", class.name()));
-        told.push(format!("kind={}", kind.name()));
-    }
-}
-
-/// A share in percent with one decimal, rounded down: only all of it is 100.0.
-fn percent(part: u64, whole: u64) -> String {
-    let tenths = u128::from(part.min(whole)) * 1000 / u128::from(whole.max(1));
-    format!("{}.{}", tenths / 10, tenths % 10)
 }
 
 /// Reads what is left of a stream whose end was stated, so that its connection can be used again.
