@@ -227,9 +227,9 @@ impl Journal {
 
     /// Where a prompt stands, before anything of it is entered.
     pub fn look(&self, prompt: &Prompt, who: &Who) -> Standing {
-        let found = self.find(prompt, who);
-        let node = found.previous.and_then(|id| self.tree.get(id));
         let known = self.tree.known_bytes(prompt);
+        let found = self.find(prompt, who, known);
+        let node = found.previous.and_then(|id| self.tree.get(id));
         let whole = found.segments.checked_sub(1).map_or(0, |last| prompt.segments[last].end);
         let reach = match found.relation {
             Relation::Repeat | Relation::Extends => whole,
@@ -261,10 +261,10 @@ impl Journal {
         }
     }
 
-    fn find(&self, prompt: &Prompt, who: &Who) -> Found {
+    /// `known`: bytes from the front of the prompt that anybody sent before.
+    fn find(&self, prompt: &Prompt, who: &Who, known: u64) -> Found {
         let own = self.sessions.get(&who.key()).map_or(&[][..], Vec::as_slice);
         let longest = self.tree.longest(prompt).and_then(|(node, have)| self.continued(node, have, own, who));
-        let known = self.tree.known_bytes(prompt);
         if let Some(extended) = &longest {
             let whole = extended.segments == prompt.segments.len();
             if whole || extended.at_tip && self.tree.get(extended.node).is_some_and(|node| known <= node.bytes) {

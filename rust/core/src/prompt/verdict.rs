@@ -117,10 +117,7 @@ pub fn judge(standing: &Standing, usage: &EngineUsage, shared: Option<u64>, habi
         _ => standing.previous_tokens,
     };
     let expected = before.map(|tokens| at_most(tokens) / block * block);
-    let change = match standing.relation {
-        Relation::Changed(change) => Some(change),
-        _ => None,
-    };
+    let change = standing.relation.change();
     let of = |name, lost, exact| Verdict { name, expected, shared, lost, exact, change };
 
     let reused = usage.cached;
