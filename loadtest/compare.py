@@ -32,13 +32,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 CHAT = "/v1/chat/completions"
 MESSAGES = "/v1/messages"
 BODY_BYTES = 5_000_000
+LITELLM_ALONE = {"LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "NO_DOCS": "True"}
+"""LiteLLM's environment: it asks nobody else for anything, be it a list of prices."""
 
 Result = dict[str, Any]
 Runs = list[Result]
@@ -197,9 +199,17 @@ def start_nginx(processes: Processes, binary: str, engine: str, folder: Path) ->
     return Target("nginx", CHAT, url + CHAT, process.pid)
 
 
-def start_foreword(processes: Processes, command: str, engine: str, folder: Path) -> list[Target]:
+def start_foreword(
+    processes: Processes,
+    command: str,
+    engine: str,
+    folder: Path,
+    settings: Mapping[str, str] | None = None,
+) -> list[Target]:
+    """Foreword with these settings beside the addresses; its two routes."""
     port = free_port()
-    env = os.environ | {"FOREWORD_UPSTREAM": engine, "FOREWORD_HOST": "127.0.0.1", "FOREWORD_PORT": str(port)}
+    addresses = {"FOREWORD_UPSTREAM": engine, "FOREWORD_HOST": "127.0.0.1", "FOREWORD_PORT": str(port)}
+    env = os.environ | addresses | dict(settings or {})
     log = folder / "foreword.log"
     process = processes.start(shlex.split(command), log, env=env)
     url = f"http://127.0.0.1:{port}"
@@ -233,12 +243,7 @@ def start_litellm(processes: Processes, binary: str, engine: str, folder: Path) 
         "--num_workers",
         "1",
     ]
-    environment = os.environ | {
-        "LITELLM_LOG": "ERROR",
-        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-        "NO_DOCS": "True",
-    }
-    process = processes.start(command, log, env=environment)
+    process = processes.start(command, log, env=os.environ | LITELLM_ALONE)
     url = f"http://127.0.0.1:{port}"
     wait_for("litellm", process, log, lambda: answers(f"{url}/health/liveliness"), seconds=180)
     return [Target("litellm", path, url + path, process.pid) for path in (MESSAGES, CHAT)]
@@ -403,6 +408,18 @@ def machine() -> str:
     models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     model = next(models, platform.machine())
     return f"{os.cpu_count()} x {model}, Linux {platform.release()}"
+
+
+def version(*command: str) -> str:
+    """What a program says of its version, in one line."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=60, check=False, env=os.environ | LITELLM_ALONE
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown"
+    lines = (done.stdout.strip() or done.stderr.strip()).splitlines()
+    return lines[0].strip() if lines else "unknown"
 
 
 def arguments() -> argparse.Namespace:

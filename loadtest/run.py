@@ -29,7 +29,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from loadtest.compare import ROOT, ComparisonError, Processes, answers, free_port, machine, wait_for
+from loadtest.compare import ROOT, ComparisonError, Processes, answers, free_port, machine, version, wait_for
 
 HERE = Path(__file__).resolve().parent
 BRISK = {
@@ -208,16 +208,6 @@ def line_rate(options: argparse.Namespace, targets: list[str]) -> tuple[list[str
         "",
         done.stdout,
     ], done.returncode != 0
-
-
-def version(*command: str) -> str:
-    """What a program says of its version, in one line."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return "unknown"
-    lines = (done.stdout or done.stderr).strip().splitlines()
-    return lines[0].strip() if lines else "unknown"
 
 
 def arguments() -> argparse.Namespace:

@@ -3,8 +3,9 @@
 
 use std::{
     fmt::Write as _,
-    io::{Read, Write},
+    io::{self, Read, Write},
     net::TcpStream,
+    thread,
     time::Duration,
 };
 
@@ -104,17 +105,30 @@ pub(crate) fn command(words: Vec<String>) -> Result<bool, Failure> {
     let bytes: usize = options.value("--bytes")?.unwrap_or(5_000_000);
     let count: usize = options.value("--count")?.unwrap_or(20);
     let timeout = Duration::from_secs(options.value("--timeout")?.unwrap_or(30));
+    let at_once = options.switch("--at-once");
     let json = options.switch("--json");
     options.finish()?;
     if count == 0 || timeout.is_zero() {
         return Err(Usage("--count and --timeout must be above 0".into()).into());
     }
 
+    let body = |number| make(url.is_messages(), bytes, 1, number);
+    let bodies: Vec<String> = if at_once { (0..count).map(body).collect() } else { Vec::new() };
+    if at_once {
+        eprintln!("ready");
+        io::copy(&mut io::stdin(), &mut io::sink())?;
+    }
+    let began_ns = clock::now_ns();
+    let arrivals = if at_once {
+        send_all(&url, &bodies, timeout)
+    } else {
+        (0..count).map(|number| send(&url, &body(number), timeout).map_err(|error| error.to_string())).collect()
+    };
+    let ended_ns = clock::now_ns();
     let (mut first, mut received, mut ttft) = (Times::default(), Times::default(), Times::default());
     let mut engine_bytes = 0;
-    for number in 0..count {
-        let arrival = send(&url, &make(url.is_messages(), bytes, 1, number), timeout)
-            .map_err(|error| format!("body {} of {count}: {error}", number + 1))?;
+    for (number, arrival) in arrivals.into_iter().enumerate() {
+        let arrival = arrival.map_err(|error| format!("body {} of {count}: {error}", number + 1))?;
         first.add(arrival.first_ns);
         received.add(arrival.received_ns);
         ttft.add(arrival.ttft_ns);
@@ -129,9 +143,22 @@ pub(crate) fn command(words: Vec<String>) -> Result<bool, Failure> {
         ("first_byte_s", first.percentiles(&percentiles)),
         ("received_s", received.percentiles(&percentiles)),
         ("ttft_s", ttft.percentiles(&percentiles)),
+        ("began_ns", Value::Integer(began_ns)),
+        ("ended_ns", Value::Integer(ended_ns)),
     ])
     .print(json);
     Ok(true)
+}
+
+/// Sends all requests at the same time, each from a thread of its own.
+fn send_all(url: &Url, bodies: &[String], timeout: Duration) -> Vec<Result<Arrival, String>> {
+    thread::scope(|scope| {
+        let threads: Vec<_> = bodies
+            .iter()
+            .map(|body| scope.spawn(move || send(url, body, timeout).map_err(|error| error.to_string())))
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err("its thread broke".into()))).collect()
+    })
 }
 
 /// Sends one request on a connection of its own and reads its answer to the end.

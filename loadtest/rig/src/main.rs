@@ -40,14 +40,18 @@ read     open streams through a relay, count and time every event
   --body-bytes B       size of each request's prompt (default 200)
   --pids P1,P2         processes whose CPU time and memory are charged to the relay, with their descendants
   --slow-reader K      the first K streams are not read until all others have ended
+  --hold               and not before standard input ends
   --abort-after A      every stream is closed by the reader after A events
   --timeout S          give up after S seconds without a byte (default 30)
+  --ages FILE          write there, for each event but a stream's first, when it came (CLOCK_MONOTONIC) and how old it
+                       was: two 64-bit numbers of nanoseconds, the lowest byte first
   --json
 
 body     send big requests one after the other, time their arrival in the engine
   --url URL            as above
   --bytes B            size of each body (default 5000000)
   --count C            (default 20)    --timeout S (default 30)
+  --at-once            all at the same time: makes them, says ready on standard error, sends when standard input ends
   --json
 
 exit status: 0 all events arrived, 1 a failure or a lost event, 2 usage";

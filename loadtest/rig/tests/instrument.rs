@@ -102,6 +102,65 @@ fn a_big_body_arrives_whole() {
 }
 
 #[test]
+fn bodies_at_once_wait_for_the_word_and_then_all_arrive() {
+    let engine = Engine::start();
+    let mut child = Command::new(RIG)
+        .args(["body", "--url", &engine.chat(), "--bytes", "500000", "--count", "5", "--at-once", "--json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut word = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut word).unwrap();
+    assert_eq!(word, "ready\n");
+    assert!(child.try_wait().unwrap().is_none());
+    drop(child.stdin.take());
+    let output = child.wait_with_output().unwrap();
+    let report = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{report}");
+    assert_eq!(number(&report, "count"), 5.0);
+    assert!(number(&report, "ended_ns") > number(&report, "began_ns"));
+}
+
+#[test]
+fn readers_beside_one_another_have_gates_of_their_own() {
+    let engine = Engine::start();
+    let reader = |streams: &'static str, ramp: &'static str| {
+        let url = engine.chat();
+        let words = ["read", "--url", &url, "--streams", streams, "--ramp", ramp, "--rate", "100", "--events", "20"];
+        Command::new(RIG).args(words).args(["--json", "--timeout", "5"]).stdout(Stdio::piped()).spawn().unwrap()
+    };
+    // The single stream comes while the twenty are still gathering, and neither keeps the other from its start.
+    let many = reader("20", "20");
+    thread::sleep(std::time::Duration::from_millis(300));
+    for (child, received) in [(reader("1", "20"), 20.0), (many, 400.0)] {
+        let output = child.wait_with_output().unwrap();
+        let report = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{report}");
+        assert_eq!(number(&report, "received"), received);
+    }
+}
+
+#[test]
+fn the_file_of_ages_has_each_event_but_the_first() {
+    let engine = Engine::start();
+    let file = std::env::temp_dir().join(format!("foreword-rig-ages-{}", std::process::id()));
+    let name = file.to_str().unwrap();
+    let words = ["read", "--url", &engine.chat(), "--streams", "3", "--rate", "100", "--events", "11", "--ages", name];
+    let (status, report) = rig(&words);
+    let bytes = std::fs::read(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(status, 0, "{report}");
+    let numbers: Vec<u64> = bytes.chunks_exact(8).map(|eight| u64::from_le_bytes(eight.try_into().unwrap())).collect();
+    assert_eq!(numbers.len(), 2 * 3 * 10);
+    let (came, oldest) = (numbers.iter().step_by(2), numbers.iter().skip(1).step_by(2).max().unwrap());
+    assert!(came.is_sorted());
+    let oldest = std::time::Duration::from_nanos(*oldest).as_secs_f64();
+    assert_eq!(oldest, number(&report[report.find("added_s").unwrap()..], "max"));
+}
+
+#[test]
 fn streams_that_the_reader_leaves_end_in_the_engine() {
     let engine = Engine::start();
     let (status, report) = rig(&[
@@ -142,6 +201,25 @@ fn a_slow_stream_is_read_after_the_others() {
     ]);
     assert_eq!(status, 0, "{report}");
     assert_eq!(number(&report, "received"), 250_000.0);
+}
+
+#[test]
+fn a_slow_stream_is_held_until_the_word() {
+    let engine = Engine::start();
+    let mut child = Command::new(RIG)
+        .args(["read", "--url", &engine.chat(), "--streams", "2", "--mode", "flood", "--events", "1000"])
+        .args(["--slow-reader", "1", "--hold", "--json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    thread::sleep(std::time::Duration::from_millis(800));
+    assert!(child.try_wait().unwrap().is_none());
+    drop(child.stdin.take());
+    let output = child.wait_with_output().unwrap();
+    let report = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{report}");
+    assert_eq!(number(&report, "received"), 2000.0);
 }
 
 /// A relay's answer to one request: events with these numbers, then this end.

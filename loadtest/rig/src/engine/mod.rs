@@ -7,7 +7,7 @@ mod stream;
 
 use std::{
     cmp::Reverse,
-    collections::BinaryHeap,
+    collections::{BTreeMap, BinaryHeap},
     io::{self, ErrorKind, Write as _},
     net::{Ipv4Addr, TcpListener},
     time::{SystemTime, UNIX_EPOCH},
@@ -70,11 +70,9 @@ struct Engine {
     timers: BinaryHeap<Reverse<(u64, u64)>>,
     /// What streams do whose request names nothing else.
     plan: Plan,
-    /// Streams before the gate.
-    waiting: Vec<u64>,
-    /// So many open it.
-    gate: usize,
-    /// Streams that have passed it.
+    /// Streams before their gate, by the number that opens it: readers beside one another do not open each other's.
+    waiting: BTreeMap<usize, Vec<u64>>,
+    /// Streams that have passed theirs.
     started: usize,
     buffer: Vec<u8>,
     batch: Vec<u8>,
@@ -97,8 +95,7 @@ impl Engine {
             free: Vec::new(),
             timers: BinaryHeap::new(),
             plan,
-            waiting: Vec::new(),
-            gate: 1,
+            waiting: BTreeMap::new(),
             started: 0,
             buffer: vec![0; READ_BUFFER],
             batch: Vec::with_capacity(2 * BATCH),
@@ -161,11 +158,12 @@ impl Engine {
                 place.connection = Some(connection);
             }
         } else {
-            self.waiting.retain(|waiting| *waiting != token);
+            self.waiting.values_mut().for_each(|tokens| tokens.retain(|waiting| *waiting != token));
             self.free.push(slot);
         }
-        if !self.waiting.is_empty() && self.waiting.len() >= self.gate {
-            self.open_gate();
+        let full = |(gate, tokens): (&usize, &Vec<u64>)| (tokens.len() >= (*gate).max(1)).then_some(*gate);
+        if let Some(tokens) = self.waiting.iter().find_map(full).and_then(|gate| self.waiting.remove(&gate)) {
+            self.start(tokens);
         }
     }
 
@@ -228,9 +226,9 @@ impl Engine {
     }
 
     /// Starts all streams that wait for one another.
-    fn open_gate(&mut self) {
+    fn start(&mut self, tokens: Vec<u64>) {
         let start_ns = clock::now_ns() + PAUSE_NS;
-        for token in std::mem::take(&mut self.waiting) {
+        for token in tokens {
             let place = self.slots.get_mut((token & 0xffff_ffff) as usize);
             let Some(stream) = place.and_then(|place| place.connection.as_mut()?.stream()) else { continue };
             self.timers.push(Reverse((stream.start(start_ns, self.started), token)));
@@ -266,7 +264,7 @@ impl Engine {
                         .filter_map(|slot| slot.connection.as_ref())
                         .filter(|c| c.has_stream())
                         .count();
-                    let waiting = self.waiting.len();
+                    let waiting: usize = self.waiting.values().map(Vec::len).sum();
                     chunks::json("200 OK", &format!(r#"{{"live":{live},"waiting":{waiting},"late_s":{late}}}"#))
                 }
                 Err(error) => refusal(&error.to_string()),
@@ -313,8 +311,7 @@ impl Engine {
         if ended {
             return finish(connection);
         }
-        self.gate = plan.gate;
-        self.waiting.push(token);
+        self.waiting.entry(plan.gate).or_default().push(token);
         Ok(())
     }
 }

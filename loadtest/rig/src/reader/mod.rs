@@ -4,7 +4,7 @@ pub(crate) mod events;
 mod stream;
 mod tally;
 
-use std::{collections::VecDeque, rc::Rc, time::Duration};
+use std::{collections::VecDeque, fs, io, path::PathBuf, rc::Rc, time::Duration};
 
 use crate::{
     Failure, big_body,
@@ -30,8 +30,11 @@ struct Settings {
     body_bytes: usize,
     pids: Vec<u32>,
     slow: usize,
+    /// The slow ones wait for the end of standard input too.
+    hold: bool,
     abort_after: Option<u32>,
     timeout_ns: u64,
+    ages: Option<PathBuf>,
     json: bool,
 }
 
@@ -60,8 +63,10 @@ impl Settings {
             body_bytes: options.value("--body-bytes")?.unwrap_or(200),
             pids: pids.collect::<Result<_, _>>()?,
             slow: options.value("--slow-reader")?.unwrap_or(0),
+            hold: options.switch("--hold"),
             abort_after: options.value("--abort-after")?,
             timeout_ns: options.value("--timeout")?.unwrap_or(30_u64) * SECOND,
+            ages: options.value("--ages")?,
             json: options.switch("--json"),
         };
         options.finish()?;
@@ -103,6 +108,8 @@ struct Reader {
     buffer: Vec<u8>,
     /// Ages of all events but each stream's first, whose time tells of the request.
     ages: Times,
+    /// For the file of ages: when each of these events came and how old it was, both as eight bytes, the lowest first.
+    log: Option<Vec<u8>>,
     first_flow_ns: Option<u64>,
     last_flow_ns: u64,
     last_byte_ns: u64,
@@ -119,6 +126,7 @@ impl Reader {
             streams: Vec::with_capacity(settings.streams),
             buffer: vec![0; READ_BUFFER],
             ages: Times::with_capacity(settings.streams * settings.plan.events as usize),
+            log: settings.ages.is_some().then(Vec::new),
             first_flow_ns: None,
             last_flow_ns: 0,
             last_byte_ns: clock::now_ns(),
@@ -197,6 +205,9 @@ impl Reader {
                 processes: after.pids().len() as u64,
             });
         }
+        if self.settings.hold {
+            io::copy(&mut io::stdin(), &mut io::sink())?;
+        }
         (0..slow).try_for_each(|number| self.watch(number, Interest::IN))?;
         self.last_byte_ns = clock::now_ns();
         self.read_until_closed(0)
@@ -246,7 +257,7 @@ impl Reader {
     }
 
     fn serve(&mut self, ready: Ready) -> Result<(), Failure> {
-        let Self { poll, streams, buffer, ages, first_flow_ns, last_flow_ns, .. } = self;
+        let Self { poll, streams, buffer, ages, log, first_flow_ns, last_flow_ns, .. } = self;
         let Some(stream) = streams.get_mut(usize::try_from(ready.token)?) else { return Ok(()) };
         if stream.is_sending() && ready.writable {
             stream.send();
@@ -256,9 +267,13 @@ impl Reader {
         }
         if ready.readable {
             let mut flowed = false;
-            stream.read(buffer, &mut |seq, age_ns| {
+            stream.read(buffer, &mut |seq, now_ns, age_ns| {
                 if seq > 0 {
                     ages.add(age_ns);
+                    if let Some(log) = log {
+                        log.extend_from_slice(&now_ns.to_le_bytes());
+                        log.extend_from_slice(&age_ns.to_le_bytes());
+                    }
                     flowed = true;
                 }
             });
@@ -273,6 +288,9 @@ impl Reader {
     /// Prints what was seen; whether all of it was as it must be.
     fn report(self) -> Result<bool, Failure> {
         let Self { settings, streams, ages, charge, .. } = self;
+        if let (Some(path), Some(log)) = (&settings.ages, &self.log) {
+            fs::write(path, log).map_err(|error| format!("{}: {error}", path.display()))?;
+        }
         let total = |count: fn(&Stream) -> u64| streams.iter().map(count).sum::<u64>();
         let received = total(|s| s.tally.received.into());
         let missing = total(|s| s.tally.missing().into());

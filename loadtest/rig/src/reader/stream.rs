@@ -101,8 +101,8 @@ impl Stream {
         }
     }
 
-    /// Reads once; `latency` gets each content event's number and its age in nanoseconds.
-    pub(crate) fn read(&mut self, buffer: &mut [u8], latency: &mut impl FnMut(u32, u64)) {
+    /// Reads once; `latency` gets each content event's number, when it came, and its age in nanoseconds.
+    pub(crate) fn read(&mut self, buffer: &mut [u8], latency: &mut impl FnMut(u32, u64, u64)) {
         let Some(socket) = &mut self.socket else { return };
         match socket.read(buffer) {
             Ok(0) => self.end_of_file(),
@@ -119,7 +119,7 @@ impl Stream {
         }
     }
 
-    fn take(&mut self, bytes: &[u8], now: u64, latency: &mut impl FnMut(u32, u64)) -> Result<(), Malformed> {
+    fn take(&mut self, bytes: &[u8], now: u64, latency: &mut impl FnMut(u32, u64, u64)) -> Result<(), Malformed> {
         match &mut self.state {
             // An answer before the request's end can only be a refusal.
             State::Sending(_) | State::Closed => {
@@ -147,7 +147,7 @@ impl Stream {
                         Seen::Content { mark, .. } => {
                             tally.add(mark.seq);
                             ttft_ns.get_or_insert(now - *opened_ns);
-                            latency(mark.seq, now.saturating_sub(mark.t_ns));
+                            latency(mark.seq, now, now.saturating_sub(mark.t_ns));
                         }
                         Seen::End => *ended = true,
                         Seen::Error(data) => *failure = Some(format!("error event: {}", String::from_utf8_lossy(data))),
