@@ -60,16 +60,20 @@ def bends(
     """The points that need an explanation.
 
     Each point is held against the line of all the others: a line through all points leans towards the odd one. It is
-    a bend when it is off by more than ``share`` of what is expected there and by more than its spread (greatest less
-    smallest of its repeats).
+    a bend when it is off by more than ``share`` of what is expected there, by more than its spread (greatest less
+    smallest of its repeats), and by more than a fiftieth of the greatest height, which a plot would not show. Fewer
+    than four points have no bends: the line of two others always fits.
     """
-    found = []
+    found: list[Bend] = []
+    if len(xs) < 4:
+        return found
+    least = max(abs(y) for y in ys) / 50
     for n, (x, y, spread) in enumerate(zip(xs, ys, spreads, strict=True)):
         others_x, others_y = [*xs[:n], *xs[n + 1 :]], [*ys[:n], *ys[n + 1 :]]
         if len(set(others_x)) < 2:
             continue
         expected = fit(others_x, others_y).at(x)
-        if abs(y - expected) > max(share * abs(expected), spread):
+        if abs(y - expected) > max(share * abs(expected), spread, least):
             found.append(Bend(x, y, expected))
     return found
 

@@ -153,7 +153,7 @@ class Conversations:
 
 
 GOES_ON = 200
-"""Conversations that get two more messages at each step, spread over all of them."""
+"""Conversations that go on at each step, spread over all of them; each does so once."""
 
 
 def by_sessions(on: Play, xs: tuple[float, ...], _: float) -> Iterator[Row]:
@@ -164,14 +164,13 @@ def by_sessions(on: Play, xs: tuple[float, ...], _: float) -> Iterator[Row]:
     conversations = Conversations(on)
     # What grows with the first exchanges is no conversation's: allocators, caches, Python's own.
     conversations.grow(100)
-    for step, x in enumerate(xs):
+    gone_on: set[int] = set()
+    for x in xs:
         conversations.grow(int(x))
         time.sleep(1)
         told = metrics(on)
         before = watch.take(pid)
-        chosen = [int(n * conversations.count / GOES_ON) for n in range(GOES_ON)]
-        # Each step goes on where the last one left these conversations; others have only their first prompt.
-        times = [conversations.ask(number, 2 * (step + 1)) for number in chosen]
+        times = [conversations.ask(number, more=2) for number in spread(conversations.count, gone_on)]
         time.sleep(0.2)
         spent = sum(use.cpu_ns for use in watch.take(pid)) - sum(use.cpu_ns for use in before)
         yield {
@@ -181,6 +180,20 @@ def by_sessions(on: Play, xs: tuple[float, ...], _: float) -> Iterator[Row]:
             "turn_cpu_us": spent / 1e3 / GOES_ON,
             "turn_ttft_ms": 1e3 * median(times),
         }
+
+
+def spread(count: int, taken: set[int]) -> list[int]:
+    """GOES_ON numbers below ``count``, as evenly as may be, none twice; ``taken`` has all that were ever chosen."""
+    if count < len(taken) + GOES_ON:
+        raise ValueError(f"{count} conversations, and {len(taken)} have gone on")
+    found = []
+    for n in range(GOES_ON):
+        number = n * count // GOES_ON
+        while number in taken:
+            number = (number + 1) % count
+        taken.add(number)
+        found.append(number)
+    return found
 
 
 def metrics(on: Play) -> dict[str, float]:
@@ -279,8 +292,7 @@ AXES = {
         ("foreword",),
         by_sessions,
         "Each conversation has texts of its own, 13 messages of about 1 KB. One more turn: 200 conversations spread"
-        " over all of them go on by two messages at each step, so that the turn itself grows by 2 KB a step. The"
-        " journal's bounds are above what is reached.",
+        " over all of them go on by two messages, each once. The journal's bounds are above what is reached.",
         (("FOREWORD_SESSIONS", "100000"), ("FOREWORD_JOURNAL_MIB", "1024")),
     ),
 }

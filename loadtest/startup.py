@@ -42,7 +42,7 @@ def folder(path, without=()):
     for where, folders, files in os.walk(path):
         folders[:] = [name for name in folders if name != "__pycache__" and name not in without]
         total += sum(os.path.getsize(os.path.join(where, name)) for name in files
-                     if not os.path.islink(os.path.join(where, name)))
+                     if not name.endswith(".a") and not os.path.islink(os.path.join(where, name)))
     return total
 
 def package(name):

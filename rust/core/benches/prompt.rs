@@ -113,3 +113,24 @@ fn one_more_turn(bencher: Bencher<'_, '_>, turns: usize) {
     let profile = profile();
     bencher.bench_local(|| turn_of(&mut journal, black_box(&next[0]), &who, &profile));
 }
+
+/// Where one more turn of a line stands among so many lines, all with the same system prompt.
+#[divan::bench(args = [100, 300, 1000, 3000, 10_000])]
+fn look_among(bencher: Bencher<'_, '_>, lines: u64) {
+    let mut journal = Journal::new(Limits { lines: 100_000, bytes: 1 << 30 });
+    let mut tape = Tape::new();
+    let body = |line: u64| {
+        let text = format!("words of line {line} ").repeat(50);
+        json!({"model": "m", "system": "You are. ".repeat(200), "messages": [{"role": "user", "content": text}]})
+    };
+    let who = |line| Who { session: Some(line), client: "claude-code", shown: None };
+    for line in 0..lines {
+        turn_of(&mut journal, &prompt(&body(line).to_string(), &mut tape), &who(line), &profile());
+    }
+    let mut next = body(lines / 2);
+    let messages = next["messages"].as_array_mut().unwrap();
+    messages.push(json!({"role": "assistant", "content": "an answer"}));
+    messages.push(json!({"role": "user", "content": "and another question"}));
+    let (next, who) = (prompt(&next.to_string(), &mut tape), who(lines / 2));
+    bencher.bench_local(|| journal.look(black_box(&next), &who));
+}
