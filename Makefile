@@ -18,7 +18,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find rust/core rust
 # The crates with tests. foreword-py is an extension module, which only an interpreter can load: Python tests it.
 TESTED := --workspace --exclude foreword-py
 
-.PHONY: help build demo test fuzz test-real test-clients lint format bench instructions test-rules loadtest lock docs clean check-tools
+.PHONY: help build demo test fuzz test-real test-clients lint format bench instructions test-rules loadtest loadtest-scale loadtest-soak loadtest-growth loadtest-startup lock docs clean check-tools
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -126,6 +126,18 @@ $(VENV)/.loadtest: requirements/loadtest.txt $(VENV)/.dev
 
 loadtest: build $(VENV)/.loadtest ## Foreword beside nginx (and LiteLLM, if installed) at line rate and with users: LOADTEST_FLAGS
 	$(BIN)/python loadtest/run.py --foreword "$(BIN)/foreword serve" $(LOADTEST_FLAGS)
+
+loadtest-scale: build ## thousands of streams and connections, floods, slow readers, 50 big bodies at once: LOADTEST_FLAGS
+	$(BIN)/python loadtest/scale.py --foreword "$(BIN)/foreword serve" $(LOADTEST_FLAGS)
+
+loadtest-soak: build ## an hour of mixed load, and whether memory and files stay flat: LOADTEST_FLAGS
+	$(BIN)/python loadtest/soak.py --foreword "$(BIN)/foreword serve" $(LOADTEST_FLAGS)
+
+loadtest-growth: build ## how cost grows with streams, rate, body size, conversations; plots: LOADTEST_FLAGS
+	$(BIN)/python loadtest/growth.py --foreword "$(BIN)/foreword serve" $(LOADTEST_FLAGS)
+
+loadtest-startup: build ## time to ready, memory when idle, size: LOADTEST_FLAGS
+	$(BIN)/python loadtest/startup.py --foreword "$(BIN)/foreword serve" $(LOADTEST_FLAGS)
 
 bench: check-tools ## the benches of the Rust core
 	cargo bench --locked -p foreword-core

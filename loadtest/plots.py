@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 _WIDTH, _HEIGHT = 440, 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 34, 44
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 46, 44
 _COLOURS = ("#3b7dd8", "#d9822b", "#3d9a5f", "#b04fb8", "#8a6d3b")
 _STYLE = (
     "text{font:12px system-ui,sans-serif;fill:#67717b}text.title{font-weight:600;fill:#4a8ae0}"
@@ -104,9 +104,10 @@ def _panel(panel: Panel) -> Iterator[str]:
         if series.line is not None or len(points) <= 30:
             yield from (f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>' for x, y in points)
         if len(panel.series) > 1:
-            y = _TOP + 12 + 16 * n
-            yield f'<circle cx="{_LEFT + 12}" cy="{y - 4}" r="4" fill="{colour}"/>'
-            yield f'<text x="{_LEFT + 22}" y="{y}">{escape(series.name)}</text>'
+            # The names stand above the axes, where no point can be.
+            x = _LEFT + (_WIDTH - _LEFT - _RIGHT) * n / len(panel.series)
+            yield f'<circle cx="{x + 4:.1f}" cy="30" r="4" fill="{colour}"/>'
+            yield f'<text x="{x + 13:.1f}" y="34">{escape(series.name)}</text>'
 
 
 def _inside(

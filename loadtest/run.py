@@ -181,8 +181,8 @@ def users(options: argparse.Namespace) -> tuple[list[str], bool]:
     return lines, any(seen.failures or not seen.requests for _, seen in found)
 
 
-def line_rate(options: argparse.Namespace, targets: list[str]) -> tuple[list[str], bool]:
-    """The first part: Markdown, and whether something was lost."""
+def line_rate(options: argparse.Namespace, targets: list[str], data: Path) -> tuple[list[str], bool]:
+    """The first part: Markdown, and whether something was lost; all reports go into the file ``data``."""
     command = [
         sys.executable,
         str(HERE / "compare.py"),
@@ -199,15 +199,12 @@ def line_rate(options: argparse.Namespace, targets: list[str]) -> tuple[list[str
         "--scenarios",
         options.scenarios,
     ]
+    shown = shlex.join(["loadtest/compare.py", *command[2:]])
     command += ["--rig", str(options.rig)] if options.rig else []
+    command += ["--json", str(data)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    return [
-        "## Line rate",
-        "",
-        f"`{' '.join(['compare.py', *command[4:]])}`",
-        "",
-        done.stdout,
-    ], done.returncode != 0
+    lines = ["## Line rate", "", f"`{shown}`; data: [{data.name}]({data.name})", "", done.stdout]
+    return lines, done.returncode != 0
 
 
 def arguments() -> argparse.Namespace:
@@ -243,6 +240,8 @@ def main() -> int:
     now = dt.datetime.now(dt.UTC)
     nginx = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
     litellm = shutil.which("litellm")
+    output = options.output or HERE / "results" / f"{now:%Y-%m-%d-%H%M}.md"
+    output.parent.mkdir(parents=True, exist_ok=True)
     skipped: list[str] = []
     versions = [
         version(*shlex.split(options.foreword.removesuffix(" serve")), "--version"),
@@ -262,7 +261,7 @@ def main() -> int:
             versions.append(version(litellm, "--version"))
         else:
             skipped.append("LiteLLM is not installed (pip install 'litellm[proxy]'): not measured")
-        lines, lost = line_rate(options, targets)
+        lines, lost = line_rate(options, targets, output.with_name(f"{output.stem}-line-rate.json"))
         sections += lines
         bad = bad or lost
     if "users" in options.parts and importlib.util.find_spec("locust") is None:
@@ -287,8 +286,6 @@ def main() -> int:
         "",
     ]
     text = "\n".join([*head, *sections])
-    output = options.output or HERE / "results" / f"{now:%Y-%m-%d-%H%M}.md"
-    output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(text, encoding="utf-8")
     print(text)
     print(f"written to {output}", file=sys.stderr)
