@@ -258,7 +258,7 @@ def main() -> int:
             skipped.append("nginx is not installed (Debian package nginx-light): no ratios to it")
         if litellm:
             targets.append("litellm")
-            versions.append(version(litellm, "--version"))
+            versions.append(f"LiteLLM {version(litellm, '--version').rpartition(' ')[2]}")
         else:
             skipped.append("LiteLLM is not installed (pip install 'litellm[proxy]'): not measured")
         lines, lost = line_rate(options, targets, output.with_name(f"{output.stem}-line-rate.json"))

@@ -112,17 +112,20 @@ pub(crate) fn command(words: Vec<String>) -> Result<bool, Failure> {
         return Err(Usage("--count and --timeout must be above 0".into()).into());
     }
 
-    let body = |number| make(url.is_messages(), bytes, 1, number);
-    let bodies: Vec<String> = if at_once { (0..count).map(body).collect() } else { Vec::new() };
+    let request = |number| {
+        let body = make(url.is_messages(), bytes, 1, number);
+        [head(&url, body.len(), "").as_bytes(), body.as_bytes()].concat()
+    };
+    let requests: Vec<Vec<u8>> = if at_once { (0..count).map(request).collect() } else { Vec::new() };
     if at_once {
         eprintln!("ready");
         io::copy(&mut io::stdin(), &mut io::sink())?;
     }
     let began_ns = clock::now_ns();
     let arrivals = if at_once {
-        send_all(&url, &bodies, timeout)
+        send_all(&url, &requests, timeout)
     } else {
-        (0..count).map(|number| send(&url, &body(number), timeout).map_err(|error| error.to_string())).collect()
+        (0..count).map(|number| send(&url, &request(number), timeout).map_err(|error| error.to_string())).collect()
     };
     let ended_ns = clock::now_ns();
     let (mut first, mut received, mut ttft) = (Times::default(), Times::default(), Times::default());
@@ -151,26 +154,25 @@ pub(crate) fn command(words: Vec<String>) -> Result<bool, Failure> {
 }
 
 /// Sends all requests at the same time, each from a thread of its own.
-fn send_all(url: &Url, bodies: &[String], timeout: Duration) -> Vec<Result<Arrival, String>> {
+fn send_all(url: &Url, requests: &[Vec<u8>], timeout: Duration) -> Vec<Result<Arrival, String>> {
     thread::scope(|scope| {
-        let threads: Vec<_> = bodies
+        let threads: Vec<_> = requests
             .iter()
-            .map(|body| scope.spawn(move || send(url, body, timeout).map_err(|error| error.to_string())))
+            .map(|request| scope.spawn(move || send(url, request, timeout).map_err(|error| error.to_string())))
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err("its thread broke".into()))).collect()
     })
 }
 
 /// Sends one request on a connection of its own and reads its answer to the end.
-fn send(url: &Url, body: &str, timeout: Duration) -> Result<Arrival, Failure> {
+fn send(url: &Url, request: &[u8], timeout: Duration) -> Result<Arrival, Failure> {
     let mut socket = TcpStream::connect(url.address)?;
     socket.set_nodelay(true)?;
     socket.set_read_timeout(Some(timeout))?;
     socket.set_write_timeout(Some(timeout))?;
-    let request = [head(url, body.len(), "").as_bytes(), body.as_bytes()].concat();
     let start = clock::now_ns();
     // A relay that refuses closes early: its answer says more than the broken pipe.
-    let sent = socket.write_all(&request);
+    let sent = socket.write_all(request);
     match receive(&mut socket, start) {
         Ok(arrival) => Ok(arrival),
         Err(answer) => Err(sent.err().map_or(answer, |error| format!("sending: {error}").into())),
