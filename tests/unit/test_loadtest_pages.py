@@ -77,6 +77,18 @@ def test_repeats_become_medians_and_losses_add_up() -> None:
     assert scale.merged([{}, {"a": None}]) == {"a": None}
 
 
+def test_what_direct_has_more_is_taken_off() -> None:
+    rows: list[stage.Row] = [
+        {"target": "direct", "more_ms": 2.0},
+        {"target": "nginx", "more_ms": 5.0},
+        {"target": "foreword", "more_ms": None},
+    ]
+    scale.over_direct(rows)
+    assert [row.get("more_over_direct_ms") for row in rows] == [None, 3.0, None]
+    scale.over_direct(rows[1:2])
+    assert rows[1]["more_over_direct_ms"] == 3.0
+
+
 def test_bodies_that_hold_other_streams_up_are_a_fault() -> None:
     assert scale.judged("bodies", [{"target": "nginx", "more_ms": 50.0}]) == []
     assert scale.judged("bodies", [{"target": "foreword", "more_ms": 4.9}]) == []
