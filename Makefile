@@ -21,7 +21,7 @@ TESTED := --workspace --exclude foreword-py
 .PHONY: help build demo test fuzz test-real test-clients lint format bench instructions test-rules loadtest loadtest-scale loadtest-soak loadtest-growth loadtest-startup lock docs clean check-tools
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 check-tools:
 	@missing=0; \

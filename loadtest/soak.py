@@ -305,10 +305,11 @@ def main() -> int:
             before = watch.take(on.target.pid or 0)
             try:
                 users = soak(on, options, rows)
-            except (ComparisonError, subprocess.SubprocessError) as error:
+            except (ComparisonError, subprocess.SubprocessError, KeyboardInterrupt, SystemExit) as error:
+                # What was measured is told, however the run ended.
                 if not rows:
                     raise
-                report.faults.append(f"minute {len(rows) + 1}: {error}")
+                report.faults.append(f"ended in minute {len(rows) + 1}: {str(error) or type(error).__name__}")
                 users = None
             time.sleep(5)
             after = watch.take(on.target.pid or 0)
