@@ -486,9 +486,9 @@ def add_looks(report: stage.Report, rows: list[Row]) -> None:
         raise ComparisonError("the bench look_among told no times")
     xs, ys = [row["x"] for row in rows], [row["look_us"] for row in rows]
     figure = Figure("look_us", "one look, us", 3)
-    found = Curve(
-        "bench", figure, xs, ys, [0.0] * len(xs), fits.fit(xs, ys), fits.bends(xs, ys, [0.0] * len(xs))
-    )
+    # No repeats: twice the way from the fastest look to the median one stands for their spread.
+    spreads = [2 * (row["look_us"] - row["fastest_us"]) for row in rows]
+    found = Curve("bench", figure, xs, ys, spreads, fits.fit(xs, ys), fits.bends(xs, ys, spreads))
     series = plots.Series("look", xs, ys, (found.line.intercept, found.line.slope))
     report.plots["look"] = plots.svg([plots.Panel(figure.title, "lines in the journal", [series])])
     report.rows["look"] = rows

@@ -43,7 +43,7 @@ HABITS = Habits(
 ANSWERS = "mode=spread&rate=60&events=60&gate=1"
 """What the engine does for users: a second of text, at once."""
 LINES, JOURNAL_MIB = 64, 8
-"""The journal's bounds."""
+"""The journal's bounds; the lines come on top of the counted streams, whose prompts are the same each minute."""
 LEAVERS = 20
 
 
@@ -218,10 +218,10 @@ def verdicts(rows: list[Row], warm_up: int) -> tuple[list[str], list[str], dict[
     return [*lines, ""], faults, data
 
 
-def filled(rows: list[Row]) -> str:
-    """When the journal reached one of its bounds."""
+def filled(rows: list[Row], most: int) -> str:
+    """When the journal reached one of its bounds; ``most``: lines."""
     for row in rows:
-        if row["journal_lines"] >= LINES or row["journal_mib"] >= 0.9 * JOURNAL_MIB:
+        if row["journal_lines"] >= most or row["journal_mib"] >= 0.9 * JOURNAL_MIB:
             return f"it was full in minute {row['minute']}"
     return "it was never full, so that memory grew with it"
 
@@ -300,7 +300,8 @@ def main() -> int:
     def run(_: dt.datetime) -> stage.Report:
         report = stage.Report("soak", f"Soak of {options.minutes} minutes", versions)
         rows: list[Row] = []
-        settings = {"FOREWORD_SESSIONS": str(LINES), "FOREWORD_JOURNAL_MIB": str(JOURNAL_MIB)}
+        most = options.streams + LINES
+        settings = {"FOREWORD_SESSIONS": str(most), "FOREWORD_JOURNAL_MIB": str(JOURNAL_MIB)}
         with stage.play(tools, "foreword", settings) as on:
             before = watch.take(on.target.pid or 0)
             try:
@@ -324,8 +325,8 @@ def main() -> int:
         report.plots = {"plot": plot(rows, options.warm_up)}
         report.sections += [
             f"{options.streams} streams at {options.rate:g} events a second in bursts, {options.users} users, three",
-            f"bodies of 5 MB and {LEAVERS} readers that leave each minute. Journal: at most {LINES} lines and",
-            f"{JOURNAL_MIB} MiB; {filled(rows)}.",
+            f"bodies of 5 MB and {LEAVERS} readers that leave each minute. Journal: at most {most} lines and",
+            f"{JOURNAL_MIB} MiB; {filled(rows, most)}.",
             "",
             "![Soak](@STEM@-plot.svg)",
             "",

@@ -180,11 +180,11 @@ def test_only_growth_after_the_warm_up_is_a_fault() -> None:
 
 def test_a_journal_that_was_never_full_is_told() -> None:
     rows = [minute(n, 100) for n in range(1, 4)]
-    assert "never full" in soak.filled(rows)
-    rows.append(minute(4, 100, journal_lines=soak.LINES))
-    assert "full in minute 4" in soak.filled(rows)
+    assert "never full" in soak.filled(rows, 64)
+    rows.append(minute(4, 100, journal_lines=64))
+    assert "full in minute 4" in soak.filled(rows, 64)
     rows.insert(0, minute(0, 100, journal_mib=soak.JOURNAL_MIB * 0.95))
-    assert "full in minute 0" in soak.filled(rows)
+    assert "full in minute 0" in soak.filled(rows, 64)
 
 
 def test_what_is_in_an_image_is_summed_without_what_is_missing() -> None:
