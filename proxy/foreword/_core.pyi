@@ -1,9 +1,11 @@
 """Types of the Rust core, compiled by maturin (rust/py)."""
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Generator, Sequence
+from typing import Any, Protocol, TypeAlias
 
-from foreword.asgi import Head, Header
+from foreword.asgi import Head, Header, Send
+
+_Stuck: TypeAlias = tuple[Generator[Any, Any], object] | tuple[None, BaseException]
 
 class Body:
     """A request body under collection; its bytes live in Rust."""
@@ -26,12 +28,15 @@ class Sidecar:
     def __init__(self, config: dict[str, object]) -> None: ...
     def fileno(self) -> int:
         """The file descriptor that becomes readable when something is ready."""
-    def drain(self) -> list[tuple[int, Head | None, bytes, bytes | None]]:
-        """All that is ready, one item an exchange: (token, head if now known, body bytes, exchange record if it ended).
+    def drain(self) -> list[tuple[int, Head | None, bytes, bytes | None, _Stuck | None]]:
+        """All that is ready, one item an exchange: (token, head if now known, body bytes, record if it ended, None).
 
         The record is one JSON object; an item with a record is the last of its token. One that is empty follows later,
-        under the token 0.
+        under the token 0. Body bytes of an exchange with a ``send_by`` are sent at once and are no item, unless its
+        ``send`` must wait or fails: then it ends with (the step begun, what it waits for) or (None, the exception).
         """
+    def send_by(self, token: int, send: Send) -> None:
+        """From now on ``drain`` sends body bytes of this exchange by itself."""
     def open(
         self,
         route: str,

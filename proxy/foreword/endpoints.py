@@ -160,6 +160,9 @@ class _WholeDelivery:
         if record is not None and not self.answer.done():
             self.answer.set_result(Answer(self._head[0], self._head[1], bytes(self._body)))
 
+    def stuck(self, step: object, why: object) -> None:
+        """Never called: it gave nobody a ``send``."""
+
     def give_up(self) -> None:
         if not self.answer.done():
             self.answer.set_result(Answer(502, [], b""))

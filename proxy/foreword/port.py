@@ -1,7 +1,8 @@
 """The completion port's Python side: what Rust has ready goes to the clients, one call for all exchanges.
 
-Nothing here runs per event but ``send``. A ``send`` that is done at once (granian's queue has room) costs no task;
-one that must wait becomes a task, and until it is done the exchange's bytes stay in Rust.
+Nothing here runs per event: once a head has gone out, Rust calls ``send`` itself. A ``send`` that is done at once
+(granian's queue has room) costs no task; one that must wait becomes a task, and until it is done the exchange's bytes
+stay in Rust.
 """
 
 import asyncio
@@ -21,11 +22,19 @@ LATE = 0
 #: What a ``send`` that never had to wait yields.
 _DONE = object()
 
+#: A ``send`` under way.
+Step = Generator[Any, Any, None]
+
 
 class Delivery(Protocol):
     """Takes what an exchange has ready."""
 
     def take(self, head: Head | None, data: bytes, record: bytes | None) -> None: ...
+
+    def stuck(self, step: Step | None, why: object) -> None:
+        """A ``send`` that Rust began is not done: its ``step`` waits for ``why``, or there is none and ``why`` is the
+        exception. Only of deliveries that gave Rust their ``send``.
+        """
 
     def give_up(self) -> None:
         """The exchange is over, and ``take`` failed: whoever waits must not wait on."""
@@ -61,7 +70,7 @@ class Port:
 
     def _drain(self) -> None:
         deliveries = self._deliveries
-        for token, head, data, record in self._sidecar.drain():
+        for token, head, data, record, stuck in self._sidecar.drain():
             if token == LATE:
                 if record is not None:
                     self.on_record(record)
@@ -72,7 +81,10 @@ class Port:
                 self._sidecar.cancel(token)
                 continue
             try:
-                delivery.take(head, data, record)
+                if stuck is None:
+                    delivery.take(head, data, record)
+                else:
+                    delivery.stuck(*stuck)
             except Exception:
                 _log.exception("a delivery failed")
                 self._sidecar.cancel(token)
@@ -103,16 +115,11 @@ class AsgiDelivery:
         self.done: asyncio.Future[None] = loop.create_future()
 
     def take(self, head: Head | None, data: bytes, record: bytes | None) -> None:
-        if head is None and record is None and self._task is None:
-            # All the Python that an event costs.
-            step = self._send({"type": "http.response.body", "body": data, "more_body": True}).__await__()
-            blocker = next(step, _DONE)
-            if blocker is not _DONE:
-                self._wait_for(step, blocker)
-            return
         if head is not None:
             self._started = True
             self._put({"type": "http.response.start", "status": head[0], "headers": head[1]})
+            if record is None:
+                self._sidecar.send_by(self.token, self._send)
         if record is not None:
             if record:  # an empty one comes later, as LATE
                 self._on_record(record)
@@ -125,6 +132,16 @@ class AsgiDelivery:
         elif data:
             self._put({"type": "http.response.body", "body": data, "more_body": True})
 
+    def stuck(self, step: Step | None, why: object) -> None:
+        if isinstance(why, BaseException):
+            raise why
+        if step is not None:
+            self._wait(step, why)
+
+    def _wait(self, step: Step, blocker: object) -> None:
+        self._sidecar.hold(self.token)
+        self._task = self._loop.create_task(self._resume(step, blocker))
+
     def give_up(self) -> None:
         self._finish()
 
@@ -135,13 +152,9 @@ class AsgiDelivery:
         step = self._send(message).__await__()
         blocker = next(step, _DONE)
         if blocker is not _DONE:
-            self._wait_for(step, blocker)
+            self._wait(step, blocker)
 
-    def _wait_for(self, step: Generator[Any, Any, None], blocker: object) -> None:
-        self._sidecar.hold(self.token)
-        self._task = self._loop.create_task(self._resume(step, blocker))
-
-    async def _resume(self, step: Generator[Any, Any, None], blocker: object) -> None:
+    async def _resume(self, step: Step, blocker: object) -> None:
         """Finishes a ``send`` that had to wait, then what came meanwhile."""
         last = False
         try:
@@ -171,7 +184,7 @@ class _Begun:
 
     __slots__ = ("_blocker", "_step")
 
-    def __init__(self, step: Generator[Any, Any, None], blocker: object) -> None:
+    def __init__(self, step: Step, blocker: object) -> None:
         self._step = step
         self._blocker = blocker
 

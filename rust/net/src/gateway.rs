@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -124,7 +125,7 @@ pub struct Gateway {
     port: Port,
     handle: Handle,
     close: watch::Sender<Option<Fault>>,
-    next_token: u64,
+    next_token: AtomicU64,
     stop: Arc<Notify>,
 }
 
@@ -165,13 +166,12 @@ impl Gateway {
         let stop = Arc::new(Notify::new());
         let handle =
             spawn_network(port.clone(), Arc::clone(&stop)).map_err(|error| format!("no network thread: {error}"))?;
-        Ok(Self { shared, port, handle, close, next_token: 0, stop })
+        Ok(Self { shared, port, handle, close, next_token: AtomicU64::new(1), stop })
     }
 
     /// Begins one exchange and returns its token.
-    pub fn open(&mut self, opening: Opening) -> u64 {
-        self.next_token += 1;
-        let token = self.next_token;
+    pub fn open(&self, opening: Opening) -> u64 {
+        let token = self.next_token.fetch_add(1, Ordering::Relaxed);
         let outbox = Outbox::new(token, self.port.clone());
         let left = Arc::new(Notify::new());
         let running = Running { outbox: Arc::clone(&outbox), left: Arc::clone(&left) };
@@ -323,7 +323,7 @@ fn spawn_network(port: Port, stop: Arc<Notify>) -> io::Result<Handle> {
         .enable_all()
         .max_blocking_threads(PREPARING_THREADS)
         .on_thread_park(move || {
-            if let Some(wait) = locked(&pace).rest() {
+            if let Some(wait) = locked(&pace).rest(Instant::now()) {
                 std::thread::sleep(wait);
             }
         })
@@ -344,43 +344,77 @@ fn spawn_network(port: Port, stop: Arc<Notify>) -> io::Result<Handle> {
 
 /// When the network thread rests between two looks at its sockets.
 ///
-/// Events of many streams that are spread evenly would wake the thread for each; resting for what is left of a
-/// tick lets one look find all that came meanwhile. A thread that is woken less than once a tick never rests, so
-/// that a quiet sidecar answers at once.
+/// An engine writes a step's events one by one, some ten microseconds apart: a thread that is woken for each of them pays
+/// more for waking than for reading. So looks are rationed: a few at once, and then one a tick, which finds all that
+/// came meanwhile. A thread that is woken less often than once a tick never rests, so that a quiet sidecar answers
+/// at once.
 #[derive(Debug)]
 struct ReadPace {
-    window: Instant,
-    parks: u32,
-    busy: bool,
-    last: Instant,
+    /// Looks that may be taken without a rest.
+    looks: u32,
+    /// Up to when looks have been given.
+    given: Instant,
 }
 
 impl Default for ReadPace {
     fn default() -> Self {
-        let now = Instant::now();
-        Self { window: now, parks: 0, busy: false, last: now }
+        Self { looks: Self::AT_ONCE, given: Instant::now() }
     }
 }
 
 impl ReadPace {
     const TICK: Duration = Duration::from_millis(1);
-    /// Ticks over which wake-ups are counted.
-    const WINDOW: u32 = 16;
+    /// Looks that a thread can save up.
+    const AT_ONCE: u32 = 4;
 
     /// Called when the thread has nothing left to do: how long it should rest before it waits for its sockets.
-    fn rest(&mut self) -> Option<Duration> {
-        let now = Instant::now();
-        self.parks += 1;
-        let counted = now - self.window;
-        if counted >= Self::TICK * Self::WINDOW {
-            // Resting leaves about one wake-up a tick, so a busy thread stays so down to half of that.
-            let least = if self.busy { Self::WINDOW / 2 } else { Self::WINDOW * 2 };
-            self.busy = self.parks >= least && counted < Self::TICK * Self::WINDOW * 2;
-            self.window = now;
-            self.parks = 0;
+    fn rest(&mut self, now: Instant) -> Option<Duration> {
+        let ticks = now.saturating_duration_since(self.given).as_nanos() / Self::TICK.as_nanos();
+        match u32::try_from(ticks) {
+            Ok(ticks) if ticks < Self::AT_ONCE => {
+                self.looks = Self::AT_ONCE.min(self.looks + ticks);
+                self.given += Self::TICK * ticks;
+            }
+            _ => *self = Self { looks: Self::AT_ONCE, given: now },
         }
-        let wait = Self::TICK.checked_sub(now - self.last).filter(|_| self.busy);
-        self.last = now + wait.unwrap_or_default();
-        wait.filter(|wait| !wait.is_zero())
+        if let Some(left) = self.looks.checked_sub(1) {
+            self.looks = left;
+            return None;
+        }
+        // The next tick's look, taken at its beginning.
+        self.given += Self::TICK;
+        Some(self.given.saturating_duration_since(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rests of a thread that has nothing left to do at these times, in microseconds.
+    fn rests(at: impl IntoIterator<Item = u64>) -> Vec<u128> {
+        let start = Instant::now();
+        let mut pace = ReadPace { looks: ReadPace::AT_ONCE, given: start };
+        at.into_iter()
+            .map(|at| pace.rest(start + Duration::from_micros(at)).map_or(0, |rest| rest.as_micros()))
+            .collect()
+    }
+
+    #[test]
+    fn a_quiet_thread_never_rests() {
+        assert!(rests((0..1_000).map(|look| look * 1_000)).iter().all(|&rest| rest == 0));
+    }
+
+    #[test]
+    fn a_step_of_an_engine_is_seen_in_a_few_looks() {
+        assert_eq!(rests([0, 10, 20, 30, 40]), [0, 0, 0, 0, 960]);
+        // Rested until 1,000; each later look waits for its own tick.
+        assert_eq!(rests([0, 10, 20, 30, 40, 1_050, 2_100, 3_999]), [0, 0, 0, 0, 960, 950, 900, 1]);
+    }
+
+    #[test]
+    fn looks_come_back_with_time_up_to_a_bound() {
+        assert_eq!(rests([0, 0, 0, 0, 2_000, 2_000, 2_000]), [0, 0, 0, 0, 0, 0, 1_000]);
+        assert_eq!(rests([0, 0, 0, 0, 900_000, 900_000, 900_000, 900_000, 900_000])[8], 1_000);
     }
 }

@@ -23,6 +23,13 @@ pub const HIGH_WATER: usize = 256 * 1024;
 /// not read; a paced stream never has so much ready.
 const PIECE: usize = 64 * 1024;
 
+/// Bytes of all exchanges that one drain hands over, about: where many have more than their share, a paced stream's
+/// event must not wait for megabytes of theirs.
+const DRAIN: usize = 2 * 1024 * 1024;
+
+/// The least share of one exchange.
+const SHARE: usize = 8 * 1024;
+
 /// The least time between two wake-ups of the reader.
 const PACE: Duration = Duration::from_millis(1);
 
@@ -106,16 +113,16 @@ impl Outbox {
         }
     }
 
-    /// Hands what is ready to `take` and empties the outbox (its buffer is kept). While the answer goes on, more than a
-    /// [`PIECE`] takes more than one drain.
-    fn take<T>(self: &Arc<Self>, take: impl FnOnce(u64, &Ready) -> T) -> Option<T> {
+    /// Hands what is ready to `take` and empties the outbox (its buffer is kept). While the answer goes on, more than
+    /// `piece` bytes take more than one drain.
+    fn take<T>(self: &Arc<Self>, piece: usize, take: impl FnOnce(u64, &Ready) -> T) -> Option<T> {
         let mut state = locked(&self.state);
         state.listed = false;
         if state.held {
             return None;
         }
-        if state.ready.body.len() > PIECE && state.ready.record.is_none() {
-            let body = state.ready.body.split_to(PIECE);
+        if state.ready.body.len() > piece && state.ready.record.is_none() {
+            let body = state.ready.body.split_to(piece);
             let piece = Ready { head: state.ready.head.take(), body, record: None };
             state.listed = true;
             drop(state);
@@ -177,7 +184,8 @@ impl Port {
         // The pipe is emptied first: an outbox listed from here on writes it anew.
         while matches!(rustix::io::read(&self.shared.reader, &mut sink), Ok(n) if n == sink.len()) {}
         let list = std::mem::take(&mut *locked(&self.shared.list));
-        list.iter().filter_map(|outbox| outbox.take(&mut take)).collect()
+        let piece = (DRAIN / list.len().max(1)).clamp(SHARE, PIECE);
+        list.iter().filter_map(|outbox| outbox.take(piece, &mut take)).collect()
     }
 
     /// Wakes the reader when outboxes are ready, paced. Runs as long as the runtime.
@@ -267,6 +275,23 @@ mod tests {
         outbox.end(b"{}".to_vec());
         assert_eq!(drained(), [(2 * PIECE, true)]);
         assert!(bodies(&port).is_empty());
+    }
+
+    #[tokio::test]
+    async fn many_share_a_drain() {
+        let port = Port::new().unwrap();
+        let outboxes: Vec<_> = (1..=100).map(|token| Outbox::new(token, port.clone())).collect();
+        for outbox in &outboxes {
+            outbox.body(&vec![7; PIECE]).await;
+        }
+        let first = bodies(&port);
+        assert_eq!(first.len(), 100);
+        assert!(first.iter().all(|(_, body)| body.len() == DRAIN / 100));
+        let mut total = DRAIN / 100 * 100;
+        while total < 100 * PIECE {
+            total += bodies(&port).iter().map(|(_, body)| body.len()).sum::<usize>();
+        }
+        assert_eq!(total, 100 * PIECE);
     }
 
     #[tokio::test]

@@ -42,6 +42,9 @@ const OWN_ANSWER: usize = 32 * 1024 * 1024;
 /// How long a stream may stay open behind its `finish_reason`: all but usage was said by then.
 const UNENDED: Duration = Duration::from_secs(30);
 
+/// Bytes of a flood that are read before other streams have their turn.
+const TURN: usize = 32 * 1024;
+
 /// How long the reason of a refusal may take, whose status is known.
 const REFUSAL: Duration = Duration::from_secs(10);
 
@@ -127,7 +130,8 @@ pub(crate) async fn run(shared: Arc<Shared>, opening: Opening, outbox: Arc<Outbo
     if let Some((trace, doubt)) = doubted(trace, &record, &shared) {
         // The client is done; only its record waits for what the engine has to say.
         outbox.end(Vec::new());
-        resolve(shared, trace, doubt, record).await;
+        // Rare, and large: no stream should carry its room.
+        Box::pin(resolve(shared, trace, doubt, record)).await;
         return;
     }
     let json = record.to_json();
@@ -469,6 +473,7 @@ impl Exchange<'_> {
     /// Passes on what comes until the engine states its end or its body ends; what broke it if it breaks.
     async fn events(&mut self, sent: Option<&HeaderMap>, body: &mut AnswerBody) -> Result<Option<Fault>, Fault> {
         let limits = self.shared.limits;
+        let mut turn = 0;
         let mut silence = Silence::new(limits.idle, Some(limits.ping));
         loop {
             let Some(reader) = &mut self.reader else { return Err(Fault::internal(NO_READER)) };
@@ -508,6 +513,11 @@ impl Exchange<'_> {
             outcome?;
             if done {
                 return Ok(None);
+            }
+            turn += data.len();
+            if turn > TURN {
+                turn = 0;
+                tokio::task::yield_now().await;
             }
         }
     }

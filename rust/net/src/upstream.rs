@@ -28,6 +28,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, pki_types::ServerName};
 
 use crate::outbox::locked;
@@ -40,6 +41,10 @@ const KEEP_AT_MOST: usize = 256;
 
 /// How long a finished connection may take to become usable again.
 const SETTLE: Duration = Duration::from_millis(200);
+
+/// The kernel's timer of delayed acknowledgements. When it has run off, each segment is acknowledged by itself
+/// again: that would be a quarter of the kernel's time for reading an event (measured).
+const ACK_TIMER: Duration = Duration::from_millis(35);
 
 /// Where the engine is.
 #[derive(Clone)]
@@ -193,7 +198,7 @@ impl Upstream {
             .map_err(|_| Failure::ConnectTimeout)?
             .map_err(Failure::Connect)?;
         let heard = Arc::new(AtomicU64::new(0));
-        let stream = Counted { stream, heard: Arc::clone(&heard) };
+        let stream = Counted { stream, heard: Arc::clone(&heard), read: Instant::now() };
         let (sender, connection) =
             http1::Builder::new().handshake(TokioIo::new(stream)).await.map_err(Failure::Broken)?;
         Ok(Lease { sender, wire: Wire(Some(Box::new(connection))), heard, pool: self.pool.clone() })
@@ -207,10 +212,6 @@ impl Upstream {
                 stream.set_nodelay(true)?;
                 let socket = socket2::SockRef::from(&stream);
                 socket.set_keepalive(true)?;
-                // An event of a few hundred bytes needs no acknowledgement of its own: measured, a quarter of the
-                // kernel's time for reading it.
-                #[cfg(target_os = "linux")]
-                socket.set_tcp_quickack(false)?;
                 let Some(tls) = tls else { return Ok(Box::new(stream)) };
                 let name = ServerName::try_from(host.clone()).map_err(io::Error::other)?;
                 Ok(Box::new(tls.connect(name, stream).await?))
@@ -310,21 +311,44 @@ impl Pool {
 }
 
 /// Anything that bytes go through both ways.
-trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {
+    /// Asks the kernel not to acknowledge each small segment by itself, until the next [`ACK_TIMER`] without one.
+    fn delay_acknowledgements(&self) {}
+}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+impl Duplex for UnixStream {}
+
+impl Duplex for TlsStream<TcpStream> {}
+
+impl Duplex for TcpStream {
+    #[cfg(target_os = "linux")]
+    fn delay_acknowledgements(&self) {
+        // Only a matter of speed.
+        let _ = socket2::SockRef::from(self).set_tcp_quickack(false);
+    }
+}
 
 /// A stream that counts what it reads: a second try is only allowed while the engine has not said a byte.
 struct Counted {
     stream: Box<dyn Duplex>,
     heard: Arc<AtomicU64>,
+    /// When something was read last.
+    read: Instant,
 }
 
 impl AsyncRead for Counted {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
+        let now = Instant::now();
+        if now - self.read > ACK_TIMER {
+            self.stream.delay_acknowledgements();
+        }
         let outcome = Pin::new(&mut self.stream).poll_read(cx, buf);
-        self.heard.fetch_add((buf.filled().len() - before) as u64, Ordering::Relaxed);
+        let count = buf.filled().len() - before;
+        if count > 0 {
+            self.read = now;
+            self.heard.fetch_add(count as u64, Ordering::Relaxed);
+        }
         outcome
     }
 }

@@ -4,6 +4,7 @@ mod blocks;
 mod body;
 mod fault;
 mod port;
+mod send;
 mod strata;
 
 use pyo3::prelude::*;

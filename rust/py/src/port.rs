@@ -19,17 +19,20 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::body::Body;
+use crate::send::{Sends, Stuck, send_body};
 
 /// One header: name and value.
 pub(crate) type PyHead<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>);
 
-/// (token, (status, headers), body bytes, record)
-type Item<'py> = (u64, Option<(u16, Vec<PyHead<'py>>)>, Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>);
+/// (token, (status, headers), body bytes, record, what keeps a `send` of these bytes from being done)
+type Item<'py> =
+    (u64, Option<(u16, Vec<PyHead<'py>>)>, Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>, Option<Stuck<'py>>);
 
 /// The upstream client, its thread and the completion port.
-#[pyclass]
+#[pyclass(frozen)]
 pub(crate) struct Sidecar {
     gateway: Gateway,
+    sends: Sends,
 }
 
 #[pymethods]
@@ -38,29 +41,47 @@ impl Sidecar {
     #[new]
     fn new(config: &Bound<'_, PyDict>) -> PyResult<Self> {
         let gateway = Gateway::start(read_config(config)?).map_err(PyValueError::new_err)?;
-        Ok(Self { gateway })
+        Ok(Self { gateway, sends: Sends::default() })
     }
 
     fn fileno(&self) -> i32 {
         self.gateway.fd().as_raw_fd()
     }
 
-    /// Everything that is ready. The network thread never waits for the GIL: it only meets short locks.
+    /// Everything that is ready and not sent from here. The network thread never waits for the GIL: it only meets
+    /// short locks.
     fn drain<'py>(&self, py: Python<'py>) -> Vec<Item<'py>> {
-        self.gateway.drain(|token, ready| {
+        let ready = self.gateway.drain(|token, ready| {
             let head = ready.head.as_ref().map(|head| {
                 let headers = head.headers.iter().map(|(name, value)| (name.as_ref(), value.as_ref()));
                 (head.status, py_headers(py, headers))
             });
             let record = ready.record.as_ref().map(|record| PyBytes::new(py, record));
             (token, head, PyBytes::new(py, &ready.body), record)
-        })
+        });
+        // Behind all locks: a `send` may run anything.
+        let rest = ready.into_iter().filter_map(|(token, head, body, record)| {
+            if record.is_some() {
+                self.sends.remove(token);
+            } else if head.is_none()
+                && let Some(send) = self.sends.get(py, token)
+            {
+                return send_body(&send, body.clone()).map(|stuck| (token, None, body, None, Some(stuck)));
+            }
+            Some((token, head, body, record, None))
+        });
+        rest.collect()
+    }
+
+    /// From now on body pieces of this exchange go to `send` within [`Sidecar::drain`].
+    fn send_by(&self, token: u64, send: Py<PyAny>) {
+        self.sends.add(token, send);
     }
 
     #[allow(clippy::too_many_arguments)]
     #[pyo3(signature = (route, method, target, headers, body, request_id, authorization))]
     fn open(
-        &mut self,
+        &self,
         route: &str,
         method: &str,
         target: &[u8],
