@@ -42,6 +42,9 @@ const KEEP_AT_MOST: usize = 256;
 /// How long a finished connection may take to become usable again.
 const SETTLE: Duration = Duration::from_millis(200);
 
+/// What a connection buffers at most. hyper's own bound, 408 KiB, is what each stream of a flood would take.
+const BUFFER: usize = 64 * 1024;
+
 /// The kernel's timer of delayed acknowledgements. When it has run off, each segment is acknowledged by itself
 /// again: that would be a quarter of the kernel's time for reading an event (measured).
 const ACK_TIMER: Duration = Duration::from_millis(35);
@@ -199,8 +202,9 @@ impl Upstream {
             .map_err(Failure::Connect)?;
         let heard = Arc::new(AtomicU64::new(0));
         let stream = Counted { stream, heard: Arc::clone(&heard), read: Instant::now() };
-        let (sender, connection) =
-            http1::Builder::new().handshake(TokioIo::new(stream)).await.map_err(Failure::Broken)?;
+        let mut http = http1::Builder::new();
+        http.max_buf_size(BUFFER);
+        let (sender, connection) = http.handshake(TokioIo::new(stream)).await.map_err(Failure::Broken)?;
         Ok(Lease { sender, wire: Wire(Some(Box::new(connection))), heard, pool: self.pool.clone() })
     }
 
