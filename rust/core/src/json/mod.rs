@@ -1,6 +1,7 @@
 //! JSON as spans: a strict scanner, string literals, and edits that leave every other byte alone.
 
 mod edit;
+mod marks;
 mod scan;
 mod text;
 
