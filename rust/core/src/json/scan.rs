@@ -8,6 +8,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use bytes::Bytes;
+
 use super::marks::{Marks, Specials};
 use super::text::{SHORT_ESCAPES, Text};
 
@@ -71,7 +73,7 @@ impl Node {
         Text::scanned(inside.unwrap_or_default(), self.escaped)
     }
 
-    /// Whether a string reads `plain`. Nearly always its length says that it does not: that is what a look-up by key costs.
+    /// Whether a string reads `plain`. Nearly always its length alone says no, which is what a look-up by key costs.
     #[inline]
     fn reads(self, text: &[u8], plain: &str) -> bool {
         let length = (self.end - self.start) as usize;
@@ -106,6 +108,34 @@ impl Tape {
         let marks = Marks::new(text);
         Scanner { text, at: 0, marks, nodes: &mut self.nodes, open: &mut self.open, inside: None }.run()?;
         Ok(Value { text, nodes: &self.nodes })
+    }
+}
+
+/// A text and its table: what several readers go through, one after the other, and only the first one scanned.
+pub struct Scanned {
+    text: Bytes,
+    tape: Tape,
+}
+
+impl Scanned {
+    /// Scans `text`.
+    ///
+    /// # Errors
+    /// As [`Tape::scan`].
+    pub fn new(text: Bytes) -> Result<Self, SyntaxError> {
+        let mut tape = Tape::new();
+        tape.scan(&text)?;
+        Ok(Self { text, tape })
+    }
+
+    /// The text.
+    pub fn text(&self) -> &Bytes {
+        &self.text
+    }
+
+    /// The value that the text is.
+    pub fn root(&self) -> Value<'_> {
+        Value { text: &self.text, nodes: &self.tape.nodes }
     }
 }
 
