@@ -450,6 +450,7 @@ impl<'t> Value<'t> {
     }
 
     /// The member named `key`; of duplicates the last, as Python and JavaScript read them.
+    #[inline]
     pub fn get(self, key: &str) -> Option<Value<'t>> {
         let mut found = None;
         let mut children = self.children(Kind::Object);
