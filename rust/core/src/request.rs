@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::answer::{Ask, Reader};
 use crate::error::{self, Fault};
-use crate::json::{Edits, Kind, Rope, Tape, Value, write_str};
+use crate::json::{Edits, Kind, Rope, Scanned, Value, write_str};
 use crate::normalize;
 use crate::profile::{Engine, MessagesMode, Profile};
 use crate::translate::request::{self as translated, Source, estimate};
@@ -92,6 +92,8 @@ pub struct Prepared {
     pub model: Option<String>,
     /// Whether the client asked for a stream.
     pub stream: bool,
+    /// The client's body as it was read here, for whoever else reads it; `None` where it was not.
+    pub scanned: Option<Scanned>,
 }
 
 /// Prepares one request. `body` is already decoded (see [`crate::encoding`]).
@@ -149,23 +151,21 @@ impl<'p> Plan<'p> {
 
     /// A body that keeps its dialect: `edit` and the model map are all that touches it.
     fn pass(mut self, body: Bytes, edit: impl FnOnce(&mut Self, Value<'_>, &mut Edits)) -> Prepared {
-        let mut tape = Tape::new();
-        let text = behind_mark(&body);
-        let Ok(root) = tape.scan(&text) else { return self.unchanged(body) };
-        if root.kind() != Kind::Object {
+        let Ok(scanned) = Scanned::new(behind_mark(&body)) else { return self.unchanged(body) };
+        if scanned.root().kind() != Kind::Object {
             return self.unchanged(body);
         }
-        let edits = self.edited(root, edit);
-        let edited = edits.apply(&text);
-        if text.len() == body.len() {
-            return self.prepared(edited);
+        let edits = self.edited(scanned.root(), edit);
+        let mut edited = edits.apply(scanned.text());
+        if scanned.text().len() < body.len() {
+            let mut marked = Rope::new();
+            marked.push(MARK);
+            for part in edited.into_parts() {
+                marked.push_slice(&part, 0..part.len());
+            }
+            edited = marked;
         }
-        let mut marked = Rope::new();
-        marked.push(MARK);
-        for part in edited.into_parts() {
-            marked.push_slice(&part, 0..part.len());
-        }
-        self.prepared(marked)
+        Prepared { scanned: Some(scanned), ..self.prepared(edited) }
     }
 
     fn edited(&mut self, root: Value<'_>, edit: impl FnOnce(&mut Self, Value<'_>, &mut Edits)) -> Edits {
@@ -181,9 +181,8 @@ impl<'p> Plan<'p> {
     }
 
     fn messages(mut self, body: &Bytes) -> Result<Prepared, Fault> {
-        let body = &behind_mark(body);
-        let mut tape = Tape::new();
-        let root = readable(&mut tape, body)?;
+        let scanned = readable(behind_mark(body))?;
+        let (body, root) = (scanned.text(), scanned.root());
         required(root, self.ask.route)?;
         let counting = self.ask.route == Route::CountTokens;
         if counting {
@@ -198,7 +197,8 @@ impl<'p> Plan<'p> {
             let edits = self.edited(root, |plan, root, edits| {
                 normalize::messages(root, plan.profile, edits, &mut plan.notes);
             });
-            return Ok(self.prepared(edits.apply(body)));
+            let edited = edits.apply(body);
+            return Ok(Prepared { scanned: Some(scanned), ..self.prepared(edited) });
         }
         self.read(root);
         self.ask.native = false;
@@ -212,7 +212,7 @@ impl<'p> Plan<'p> {
             self.ask.usage_injected = self.ask.stream && profile.stream_options;
             translated::chat(&source, &mut self.notes)?
         };
-        Ok(self.prepared(rope))
+        Ok(Prepared { scanned: Some(scanned), ..self.prepared(rope) })
     }
 
     /// Takes note of what the answer's reader must know.
@@ -250,7 +250,8 @@ impl<'p> Plan<'p> {
     fn prepared(self, body: Rope) -> Prepared {
         let model = (!self.ask.model.is_empty()).then(|| shortened(&self.ask.model));
         let stream = self.ask.stream;
-        Prepared { path: self.path, body, reader: Reader::new(self.ask), notes: self.notes, model, stream }
+        let reader = Reader::new(self.ask);
+        Prepared { path: self.path, body, reader, notes: self.notes, model, stream, scanned: None }
     }
 }
 
@@ -267,17 +268,19 @@ pub(crate) fn shortened(model: &str) -> String {
 const MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The text of a body.
-pub(crate) fn behind_mark(body: &Bytes) -> Bytes {
+fn behind_mark(body: &Bytes) -> Bytes {
     body.slice(if body.starts_with(MARK) { MARK.len() } else { 0 }..)
 }
 
 /// Scans the body of a Messages route.
-fn readable<'t>(tape: &'t mut Tape, body: &'t Bytes) -> Result<Value<'t>, Fault> {
-    if std::str::from_utf8(body).is_err() {
+fn readable(body: Bytes) -> Result<Scanned, Fault> {
+    if std::str::from_utf8(&body).is_err() {
         return Err(invalid("The request body is not valid UTF-8."));
     }
-    let root = tape.scan(body).map_err(|error| invalid(format!("The request body is not valid JSON: {error}.")))?;
-    if root.kind() == Kind::Object { Ok(root) } else { Err(invalid("The request body must be a JSON object.")) }
+    let scanned =
+        Scanned::new(body).map_err(|error| invalid(format!("The request body is not valid JSON: {error}.")))?;
+    let is_object = scanned.root().kind() == Kind::Object;
+    if is_object { Ok(scanned) } else { Err(invalid("The request body must be a JSON object.")) }
 }
 
 /// How a server that keeps no conversations refuses a `thread` (beta message-threads-2026-08-12): the official SDKs

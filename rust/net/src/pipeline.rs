@@ -291,10 +291,9 @@ impl Exchange<'_> {
             if matches!(route, Route::Messages | Route::Chat | Route::Completions | Route::Responses) {
                 capture.take(name, &request_id, &request.body);
             }
-            let body = request.body.clone();
-            Ok((request::prepare(request, &known, ids)?, body))
+            request::prepare(request, &known, ids)
         };
-        let (prepared, body) = if here {
+        let mut prepared = if here {
             work()
         } else {
             tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(Fault::internal(PANICKED)))
@@ -303,8 +302,9 @@ impl Exchange<'_> {
         let prefixes = Arc::clone(&self.shared.prefixes);
         let client = self.record.client.clone();
         let messages = prepared.notes.messages;
+        let scanned = prepared.scanned.take();
         let look = move || {
-            let mut seen = see(route, &body, &profile)?;
+            let mut seen = see(route, &scanned?, &profile)?;
             seen.prompt.messages = messages;
             Some((prefixes.look(seen.prompt, &client, seen.session.as_deref())?, seen.diagnose))
         };

@@ -8,10 +8,16 @@
 use std::fmt;
 use std::ops::Range;
 
-use super::text::Text;
+use bytes::Bytes;
+
+use super::marks::{Marks, Specials};
+use super::text::{SHORT_ESCAPES, Text};
 
 /// How deep arrays and objects may nest. Deeper text is an error, never a deep stack.
 pub const MAX_DEPTH: usize = 512;
+
+/// Room for one value is made for so many bytes of text, in which a request's body rarely has more than one.
+const BYTES_A_NODE: usize = 32;
 
 /// The six kinds of JSON value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,13 +53,32 @@ impl fmt::Display for SyntaxError {
 
 impl std::error::Error for SyntaxError {}
 
-/// One value's place: its bytes, and the table index behind its last descendant.
+/// One value's place.
 #[derive(Clone, Copy, Debug)]
 struct Node {
     start: u32,
     end: u32,
-    next: u32,
+    /// Nodes of the value, its own and those of all that is in it.
+    count: u32,
     kind: Kind,
+    /// Whether a string has escapes.
+    escaped: bool,
+}
+
+impl Node {
+    /// The text of a string.
+    #[inline]
+    fn string(self, text: &[u8]) -> Text<'_> {
+        let inside = text.get(self.start as usize + 1..(self.end as usize).saturating_sub(1));
+        Text::scanned(inside.unwrap_or_default(), self.escaped)
+    }
+
+    /// Whether a string reads `plain`. Nearly always its length alone says no, which is what a look-up by key costs.
+    #[inline]
+    fn reads(self, text: &[u8], plain: &str) -> bool {
+        let length = (self.end - self.start) as usize;
+        (self.escaped || length == plain.len() + 2) && self.string(text).is(plain)
+    }
 }
 
 /// The scanner's table. Keep one and scan many texts with it: it allocates only to grow.
@@ -79,279 +104,260 @@ impl Tape {
         }
         self.nodes.clear();
         self.open.clear();
-        Scanner { text, at: 0, tape: self }.run()?;
-        Ok(Value { text, nodes: &self.nodes, at: 0 })
+        self.nodes.reserve(text.len() / BYTES_A_NODE);
+        let marks = Marks::new(text);
+        Scanner { text, at: 0, marks, nodes: &mut self.nodes, open: &mut self.open, inside: None }.run()?;
+        Ok(Value { text, nodes: &self.nodes })
+    }
+}
+
+/// A text and its table: what several readers go through, one after the other, and only the first one scanned.
+pub struct Scanned {
+    text: Bytes,
+    tape: Tape,
+}
+
+impl Scanned {
+    /// Scans `text`.
+    ///
+    /// # Errors
+    /// As [`Tape::scan`].
+    pub fn new(text: Bytes) -> Result<Self, SyntaxError> {
+        let mut tape = Tape::new();
+        tape.scan(&text)?;
+        Ok(Self { text, tape })
+    }
+
+    /// The text.
+    pub fn text(&self) -> &Bytes {
+        &self.text
+    }
+
+    /// The value that the text is.
+    pub fn root(&self) -> Value<'_> {
+        Value { text: &self.text, nodes: &self.tape.nodes }
     }
 }
 
 struct Scanner<'t> {
     text: &'t [u8],
     at: usize,
-    tape: &'t mut Tape,
-}
-
-/// What the grammar allows next inside the innermost container.
-enum Expect {
-    Value,
-    FirstKeyOrEnd,
-    FirstItemOrEnd,
-    AfterValue,
+    /// Quotes, escapes and control characters, for strings.
+    marks: Marks<'t, Specials>,
+    nodes: &'t mut Vec<Node>,
+    /// Nodes of the containers that are open.
+    open: &'t mut Vec<u32>,
+    /// The innermost of them.
+    inside: Option<Kind>,
 }
 
 impl Scanner<'_> {
-    fn run(&mut self) -> Result<(), SyntaxError> {
-        let mut expect = Expect::Value;
+    fn run(mut self) -> Result<(), SyntaxError> {
+        // Whether what comes next is the key of a member.
+        let mut key = false;
         loop {
             self.skip_space();
-            match expect {
-                Expect::Value => expect = self.value()?,
-                Expect::FirstKeyOrEnd => {
-                    if self.peek() == Some(b'}') {
-                        self.close();
-                        expect = Expect::AfterValue;
-                    } else {
-                        self.key()?;
-                        expect = Expect::Value;
-                    }
-                }
-                Expect::FirstItemOrEnd => {
-                    if self.peek() == Some(b']') {
-                        self.close();
-                        expect = Expect::AfterValue;
-                    } else {
-                        expect = Expect::Value;
-                    }
-                }
-                Expect::AfterValue => {
-                    let Some(inside) = self.innermost() else {
-                        return if self.at == self.text.len() { Ok(()) } else { self.fail("the end of the text") };
-                    };
-                    match (inside, self.peek()) {
-                        (Kind::Object, Some(b',')) => {
-                            self.at += 1;
-                            self.skip_space();
-                            self.key()?;
-                            expect = Expect::Value;
-                        }
-                        (Kind::Array, Some(b',')) => {
-                            self.at += 1;
-                            expect = Expect::Value;
-                        }
-                        (Kind::Object, Some(b'}')) | (Kind::Array, Some(b']')) => self.close(),
-                        (Kind::Object, _) => return self.fail("',' or '}'"),
-                        _ => return self.fail("',' or ']'"),
-                    }
-                }
-            }
-        }
-    }
-
-    fn value(&mut self) -> Result<Expect, SyntaxError> {
-        match self.peek() {
-            Some(b'"') => self.string()?,
-            Some(b'{') => {
-                self.open(Kind::Object)?;
-                return Ok(Expect::FirstKeyOrEnd);
-            }
-            Some(b'[') => {
-                self.open(Kind::Array)?;
-                return Ok(Expect::FirstItemOrEnd);
-            }
-            Some(b'-' | b'0'..=b'9') => self.number()?,
-            Some(b't') => self.word(b"true", Kind::Bool)?,
-            Some(b'f') => self.word(b"false", Kind::Bool)?,
-            Some(b'n') => self.word(b"null", Kind::Null)?,
-            _ => return self.fail("a value"),
-        }
-        Ok(Expect::AfterValue)
-    }
-
-    fn key(&mut self) -> Result<(), SyntaxError> {
-        if self.peek() != Some(b'"') {
-            return self.fail("a key in quotes");
-        }
-        self.string()?;
-        self.skip_space();
-        if self.peek() != Some(b':') {
-            return self.fail("':'");
-        }
-        self.at += 1;
-        Ok(())
-    }
-
-    fn string(&mut self) -> Result<(), SyntaxError> {
-        let start = self.at;
-        self.at += 1;
-        loop {
-            self.at = skip_plain(self.text, self.at);
+            let start = self.at;
             match self.peek() {
                 Some(b'"') => {
-                    self.at += 1;
-                    self.leaf(start, Kind::String);
-                    return Ok(());
+                    let escaped = self.string()?;
+                    self.leaf(start, Kind::String, escaped);
+                    if key {
+                        self.colon()?;
+                        key = false;
+                        continue;
+                    }
                 }
-                Some(b'\\') => self.escape()?,
-                Some(_) => return self.fail("an escape for this control character"),
-                None => return self.fail("a closing quote"),
+                _ if key => return fail(self.at, "a key in quotes"),
+                Some(b'{') => {
+                    self.open(Kind::Object)?;
+                    if self.peek() != Some(b'}') {
+                        key = true;
+                        continue;
+                    }
+                    self.close();
+                }
+                Some(b'[') => {
+                    self.open(Kind::Array)?;
+                    if self.peek() != Some(b']') {
+                        continue;
+                    }
+                    self.close();
+                }
+                Some(b'-' | b'0'..=b'9') => self.end_leaf(number(self.text, start)?, Kind::Number),
+                Some(b't') => self.end_leaf(word(self.text, start, b"true")?, Kind::Bool),
+                Some(b'f') => self.end_leaf(word(self.text, start, b"false")?, Kind::Bool),
+                Some(b'n') => self.end_leaf(word(self.text, start, b"null")?, Kind::Null),
+                _ => return fail(self.at, "a value"),
+            }
+            // Behind a value: out of the containers that end here, and on to what comes next.
+            key = loop {
+                self.skip_space();
+                match (self.inside, self.peek()) {
+                    (Some(kind), Some(b',')) => {
+                        self.at += 1;
+                        break kind == Kind::Object;
+                    }
+                    (Some(Kind::Object), Some(b'}')) | (Some(Kind::Array), Some(b']')) => self.close(),
+                    (Some(Kind::Object), _) => return fail(self.at, "',' or '}'"),
+                    (Some(_), _) => return fail(self.at, "',' or ']'"),
+                    (None, Some(_)) => return fail(self.at, "the end of the text"),
+                    (None, None) => return Ok(()),
+                }
+            };
+        }
+    }
+
+    /// Goes behind a string; whether it has escapes.
+    #[inline]
+    fn string(&mut self) -> Result<bool, SyntaxError> {
+        let mut at = self.at + 1;
+        let mut escaped = false;
+        loop {
+            at = self.marks.next(at);
+            match self.text.get(at) {
+                Some(b'"') => {
+                    self.at = at + 1;
+                    return Ok(escaped);
+                }
+                Some(b'\\') => {
+                    escaped = true;
+                    at = behind_escape(self.text, at).ok_or_else(|| unknown_escape(self.text, at))?;
+                }
+                Some(_) => return fail(at, "an escape for this control character"),
+                None => return fail(at, "a closing quote"),
             }
         }
     }
 
-    fn escape(&mut self) -> Result<(), SyntaxError> {
-        match self.text.get(self.at + 1) {
-            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
-                self.at += 2;
-                Ok(())
-            }
-            Some(b'u') => {
-                let hex = self.text.get(self.at + 2..self.at + 6);
-                if !hex.is_some_and(|h| h.iter().all(u8::is_ascii_hexdigit)) {
-                    return self.fail("four hex digits after \\u");
-                }
-                self.at += 6;
-                Ok(())
-            }
-            _ => self.fail("a known escape"),
+    #[inline]
+    fn colon(&mut self) -> Result<(), SyntaxError> {
+        self.skip_space();
+        if self.peek() != Some(b':') {
+            return fail(self.at, "':'");
         }
-    }
-
-    fn number(&mut self) -> Result<(), SyntaxError> {
-        let start = self.at;
-        if self.peek() == Some(b'-') {
-            self.at += 1;
-        }
-        match self.peek() {
-            Some(b'0') => self.at += 1,
-            Some(b'1'..=b'9') => self.digits()?,
-            _ => return self.fail("a digit"),
-        }
-        if self.peek() == Some(b'.') {
-            self.at += 1;
-            self.digits()?;
-        }
-        if matches!(self.peek(), Some(b'e' | b'E')) {
-            self.at += 1;
-            if matches!(self.peek(), Some(b'+' | b'-')) {
-                self.at += 1;
-            }
-            self.digits()?;
-        }
-        self.leaf(start, Kind::Number);
+        self.at += 1;
         Ok(())
     }
 
-    fn digits(&mut self) -> Result<(), SyntaxError> {
-        let start = self.at;
-        while matches!(self.peek(), Some(b'0'..=b'9')) {
-            self.at += 1;
-        }
-        if self.at == start { self.fail("a digit") } else { Ok(()) }
-    }
-
-    fn word(&mut self, word: &'static [u8], kind: Kind) -> Result<(), SyntaxError> {
-        let start = self.at;
-        if !self.text[start..].starts_with(word) {
-            return self.fail("a value");
-        }
-        self.at += word.len();
-        self.leaf(start, kind);
-        Ok(())
+    fn end_leaf(&mut self, end: usize, kind: Kind) {
+        let start = std::mem::replace(&mut self.at, end);
+        self.leaf(start, kind, false);
     }
 
     // Offsets fit: `scan` refuses longer texts, and a text has no more nodes than bytes.
     #[allow(clippy::cast_possible_truncation)]
-    fn leaf(&mut self, start: usize, kind: Kind) {
-        let next = self.tape.nodes.len() as u32 + 1;
-        self.tape.nodes.push(Node { start: start as u32, end: self.at as u32, next, kind });
+    #[inline]
+    fn leaf(&mut self, start: usize, kind: Kind, escaped: bool) {
+        self.nodes.push(Node { start: start as u32, end: self.at as u32, count: 1, kind, escaped });
     }
 
+    /// Goes into a container, up to what comes first in it.
     #[allow(clippy::cast_possible_truncation)]
+    #[inline]
     fn open(&mut self, kind: Kind) -> Result<(), SyntaxError> {
-        if self.tape.open.len() == MAX_DEPTH {
-            return self.fail("less nesting");
+        if self.open.len() == MAX_DEPTH {
+            return fail(self.at, "less nesting");
         }
-        self.tape.open.push(self.tape.nodes.len() as u32);
-        self.tape.nodes.push(Node { start: self.at as u32, end: 0, next: 0, kind });
+        self.open.push(self.nodes.len() as u32);
+        self.nodes.push(Node { start: self.at as u32, end: 0, count: 0, kind, escaped: false });
+        self.inside = Some(kind);
         self.at += 1;
+        self.skip_space();
         Ok(())
     }
 
     #[allow(clippy::cast_possible_truncation)]
+    #[inline]
     fn close(&mut self) {
         self.at += 1;
-        let next = self.tape.nodes.len() as u32;
-        if let Some(index) = self.tape.open.pop() {
-            let node = &mut self.tape.nodes[index as usize];
+        let all = self.nodes.len() as u32;
+        if let Some(index) = self.open.pop()
+            && let Some(node) = self.nodes.get_mut(index as usize)
+        {
             node.end = self.at as u32;
-            node.next = next;
+            node.count = all - index;
         }
+        self.inside = self.open.last().and_then(|&index| Some(self.nodes.get(index as usize)?.kind));
     }
 
-    fn innermost(&self) -> Option<Kind> {
-        self.tape.open.last().map(|&index| self.tape.nodes[index as usize].kind)
-    }
-
+    #[inline]
     fn peek(&self) -> Option<u8> {
         self.text.get(self.at).copied()
     }
 
+    #[inline]
     fn skip_space(&mut self) {
         while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
             self.at += 1;
         }
     }
-
-    fn fail<T>(&self, expected: &'static str) -> Result<T, SyntaxError> {
-        Err(SyntaxError { at: self.at, expected })
-    }
 }
 
-const ONES: u64 = u64::MAX / 255;
-const HIGHS: u64 = ONES * 0x80;
+#[cold]
+fn fail<T>(at: usize, expected: &'static str) -> Result<T, SyntaxError> {
+    Err(SyntaxError { at, expected })
+}
 
-/// Offset of the first quote, backslash or control character at or after `at` (or the end).
-///
-/// Eight bytes a step: strings are nearly all of a body, so this loop is the scanner's speed.
-#[inline]
-fn skip_plain(text: &[u8], mut at: usize) -> usize {
-    while let Some(word) = text.get(at..).and_then(<[u8]>::first_chunk::<8>) {
-        let word = u64::from_le_bytes(*word);
-        let quote = word ^ (ONES * u64::from(b'"'));
-        let backslash = word ^ (ONES * u64::from(b'\\'));
-        // The lowest marked byte is exact in each term; marks above it may be carries.
-        let special = (quote.wrapping_sub(ONES) & !quote)
-            | (backslash.wrapping_sub(ONES) & !backslash)
-            | (word.wrapping_sub(ONES * 0x20) & !word);
-        let special = special & HIGHS;
-        if special != 0 {
-            return at + special.trailing_zeros() as usize / 8;
-        }
-        at += 8;
-    }
-    while let Some(&byte) = text.get(at) {
-        if byte == b'"' || byte == b'\\' || byte < 0x20 {
-            break;
-        }
+/// The end of the number at `at`.
+fn number(text: &[u8], mut at: usize) -> Result<usize, SyntaxError> {
+    if text.get(at) == Some(&b'-') {
         at += 1;
     }
-    at
+    at = if text.get(at) == Some(&b'0') { at + 1 } else { digits(text, at)? };
+    if text.get(at) == Some(&b'.') {
+        at = digits(text, at + 1)?;
+    }
+    if matches!(text.get(at), Some(b'e' | b'E')) {
+        let signed = matches!(text.get(at + 1), Some(b'+' | b'-'));
+        at = digits(text, at + 1 + usize::from(signed))?;
+    }
+    Ok(at)
+}
+
+/// The end of the digits at `at`, of which there must be one.
+fn digits(text: &[u8], at: usize) -> Result<usize, SyntaxError> {
+    let count = text.iter().skip(at).take_while(|byte| byte.is_ascii_digit()).count();
+    if count == 0 { fail(at, "a digit") } else { Ok(at + count) }
+}
+
+/// The end of the word at `at`, which must be `word`.
+fn word(text: &[u8], at: usize, word: &[u8]) -> Result<usize, SyntaxError> {
+    let found = text.get(at..).is_some_and(|rest| rest.starts_with(word));
+    if found { Ok(at + word.len()) } else { fail(at, "a value") }
+}
+
+/// The end of the escape at `at`, if the grammar has it.
+#[inline]
+fn behind_escape(text: &[u8], at: usize) -> Option<usize> {
+    let &byte = text.get(at + 1)?;
+    if SHORT_ESCAPES[usize::from(byte)] != 0 { Some(at + 2) } else { behind_unicode_escape(text, at) }
+}
+
+fn behind_unicode_escape(text: &[u8], at: usize) -> Option<usize> {
+    let digits = text.get(at..at + 6)?.strip_prefix(b"\\u")?;
+    digits.iter().all(u8::is_ascii_hexdigit).then_some(at + 6)
+}
+
+#[cold]
+fn unknown_escape(text: &[u8], at: usize) -> SyntaxError {
+    let expected = if text.get(at + 1) == Some(&b'u') { "four hex digits after \\u" } else { "a known escape" };
+    SyntaxError { at, expected }
 }
 
 /// Whether `raw` may stand between the quotes of a string literal.
 pub fn is_literal(raw: &[u8]) -> bool {
+    let mut marks = Marks::<Specials>::new(raw);
     let mut at = 0;
     loop {
-        at = skip_plain(raw, at);
-        let escape = match raw.get(at..) {
-            Some([]) | None => return true,
-            Some([b'\\', escape @ ..]) => escape,
-            Some(_) => return false,
+        at = marks.next(at);
+        let end = match raw.get(at) {
+            None => return true,
+            Some(b'\\') => behind_escape(raw, at),
+            Some(_) => None,
         };
-        at += match escape {
-            [b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't', ..] => 2,
-            [b'u', digits @ ..] if digits.get(..4).is_some_and(|four| four.iter().all(u8::is_ascii_hexdigit)) => 6,
-            _ => return false,
-        };
+        let Some(end) = end else { return false };
+        at = end;
     }
 }
 
@@ -359,8 +365,8 @@ pub fn is_literal(raw: &[u8]) -> bool {
 #[derive(Clone, Copy)]
 pub struct Value<'t> {
     text: &'t [u8],
+    /// The value's own node, and behind it those of what is in it.
     nodes: &'t [Node],
-    at: usize,
 }
 
 impl fmt::Debug for Value<'_> {
@@ -372,7 +378,7 @@ impl fmt::Debug for Value<'_> {
 impl<'t> Value<'t> {
     #[inline]
     fn node(self) -> Node {
-        self.nodes[self.at]
+        self.nodes[0]
     }
 
     /// The value's kind.
@@ -397,8 +403,8 @@ impl<'t> Value<'t> {
     /// The string, if it is one.
     #[inline]
     pub fn as_text(self) -> Option<Text<'t>> {
-        let raw = self.raw();
-        (self.kind() == Kind::String).then(|| Text::new(&raw[1..raw.len() - 1]))
+        let node = self.node();
+        (node.kind == Kind::String).then(|| node.string(self.text))
     }
 
     /// `true` or `false`, if it is one.
@@ -429,13 +435,13 @@ impl<'t> Value<'t> {
 
     /// The members of an object in their order, duplicates included; nothing for other kinds.
     pub fn members(self) -> Members<'t> {
-        Members { children: self.children(Kind::Object) }
+        Members { entries: self.children(Kind::Object) }
     }
 
     /// The members of an object with their keys as values, for edits that need the keys' spans.
     pub fn entries(self) -> impl Iterator<Item = (Value<'t>, Value<'t>)> {
         let mut children = self.children(Kind::Object);
-        std::iter::from_fn(move || Some((children.next()?, children.next()?)))
+        std::iter::from_fn(move || children.next_entry())
     }
 
     /// The items of an array; nothing for other kinds.
@@ -444,14 +450,22 @@ impl<'t> Value<'t> {
     }
 
     /// The member named `key`; of duplicates the last, as Python and JavaScript read them.
+    #[inline]
     pub fn get(self, key: &str) -> Option<Value<'t>> {
-        self.members().filter(|(name, _)| name.is(key)).last().map(|(_, value)| value)
+        let mut found = None;
+        let mut children = self.children(Kind::Object);
+        while let Some((name, value)) = children.next_entry() {
+            if name.node().reads(self.text, key) {
+                found = Some(value);
+            }
+        }
+        found
     }
 
+    #[inline]
     fn children(self, kind: Kind) -> Items<'t> {
-        let node = self.node();
-        let (at, end) = if node.kind == kind { (self.at + 1, node.next as usize) } else { (0, 0) };
-        Items { text: self.text, nodes: self.nodes, at, end }
+        let inside = if self.kind() == kind { self.nodes.get(1..) } else { None };
+        Items { text: self.text, nodes: inside.unwrap_or_default() }
     }
 }
 
@@ -459,36 +473,46 @@ impl<'t> Value<'t> {
 #[derive(Clone)]
 pub struct Items<'t> {
     text: &'t [u8],
+    /// Those that are to come.
     nodes: &'t [Node],
-    at: usize,
-    end: usize,
+}
+
+impl<'t> Items<'t> {
+    /// Of an object's children, the next key and its value.
+    #[inline]
+    fn next_entry(&mut self) -> Option<(Value<'t>, Value<'t>)> {
+        // A key has one node: what is behind it is its value.
+        let (key, values) = self.nodes.split_at_checked(1)?;
+        self.nodes = values;
+        Some((Value { text: self.text, nodes: key }, self.next()?))
+    }
 }
 
 impl<'t> Iterator for Items<'t> {
     type Item = Value<'t>;
 
+    #[inline]
     fn next(&mut self) -> Option<Value<'t>> {
-        if self.at >= self.end {
-            return None;
-        }
-        let value = Value { text: self.text, nodes: self.nodes, at: self.at };
-        self.at = value.node().next as usize;
-        Some(value)
+        let count = self.nodes.first()?.count as usize;
+        let (nodes, behind) = self.nodes.split_at_checked(count)?;
+        self.nodes = behind;
+        Some(Value { text: self.text, nodes })
     }
 }
 
 /// Iterates over an object's members.
 #[derive(Clone)]
 pub struct Members<'t> {
-    children: Items<'t>,
+    entries: Items<'t>,
 }
 
 impl<'t> Iterator for Members<'t> {
     type Item = (Text<'t>, Value<'t>);
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        let key = self.children.next()?.as_text()?;
-        Some((key, self.children.next()?))
+        let (key, value) = self.entries.next_entry()?;
+        Some((key.node().string(key.text), value))
     }
 }
 
@@ -564,13 +588,6 @@ mod tests {
         fn a_literal_is_what_the_scanner_takes(raw in r#"[a-c"\\/bu0-9é\n]{0,12}"#) {
             let quoted = format!("\"{raw}\"");
             prop_assert_eq!(is_literal(raw.as_bytes()), accepts(quoted.as_bytes()));
-        }
-
-        #[test]
-        fn finds_the_first_special_byte(bytes in prop::collection::vec(any::<u8>(), 0..64), from in 0_usize..64) {
-            let from = from.min(bytes.len());
-            let slow = bytes[from..].iter().position(|&b| b == b'"' || b == b'\\' || b < 0x20);
-            prop_assert_eq!(skip_plain(&bytes, from), slow.map_or(bytes.len(), |n| from + n));
         }
     }
 }

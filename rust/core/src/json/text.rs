@@ -2,17 +2,28 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::ops::Range;
+
+use super::marks::{Escapes, Marks};
 
 /// The inside of a JSON string literal, escapes and all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Text<'t> {
     raw: &'t [u8],
+    /// Known to have no escapes.
+    plain: bool,
 }
 
 impl<'t> Text<'t> {
-    /// Takes the bytes between the quotes of a scanned literal.
+    /// Takes the bytes between the quotes of a literal.
     pub fn new(raw: &'t [u8]) -> Self {
-        Self { raw }
+        Self { raw, plain: false }
+    }
+
+    /// The same of a literal of which the scanner knows whether it has escapes.
+    #[inline]
+    pub(super) fn scanned(raw: &'t [u8], escaped: bool) -> Self {
+        Self { raw, plain: !escaped }
     }
 
     /// The bytes between the quotes, as written.
@@ -25,24 +36,24 @@ impl<'t> Text<'t> {
         self.raw.is_empty()
     }
 
+    /// Whether there are escapes in the string.
+    pub fn is_escaped(self) -> bool {
+        !self.plain && memchr::memchr(b'\\', self.raw).is_some()
+    }
+
     /// Whether the string reads `plain` (escapes decoded).
     #[inline]
     pub fn is(self, plain: &str) -> bool {
-        // Nearly every comparison fails by length or first byte: this is what a look-up by key costs.
+        if self.plain { self.raw == plain.as_bytes() } else { self.reads(plain) }
+    }
+
+    fn reads(self, plain: &str) -> bool {
         match self.raw.len().cmp(&plain.len()) {
             Ordering::Less => false,
             Ordering::Equal => self.raw == plain.as_bytes() && !plain.contains('\\'),
-            Ordering::Greater => match self.raw.first() {
-                Some(&first) if first == b'\\' || plain.as_bytes().first() == Some(&first) => self.is_by_escapes(plain),
-                _ => false,
-            },
+            // An escape takes at most six bytes for one of UTF-8.
+            Ordering::Greater => self.raw.len() <= plain.len() * 6 && self.is_escaped() && self.decode() == plain,
         }
-    }
-
-    #[cold]
-    fn is_by_escapes(self, plain: &str) -> bool {
-        // An escape takes at most six bytes for one of UTF-8.
-        self.raw.len() <= plain.len() * 6 && self.raw.contains(&b'\\') && self.decode() == plain
     }
 
     /// The characters with escapes decoded, each with the offset in [`Text::raw`] just behind it.
@@ -53,35 +64,133 @@ impl<'t> Text<'t> {
     /// How many bytes of UTF-8 the string is.
     pub fn decoded_len(self) -> usize {
         let mut len = self.raw.len();
-        let mut rest = self.raw;
-        while let Some(at) = memchr::memchr(b'\\', rest) {
-            let (character, used) = unescape(&rest[at..]);
-            len = len + character.len_utf8() - used;
-            rest = &rest[at + used..];
+        if !self.plain {
+            let mut marks = Marks::<Escapes>::new(self.raw);
+            let mut at = marks.next(0);
+            while let Some(rest @ [_, ..]) = self.raw.get(at..) {
+                let (character, used) = unescape(rest);
+                len = len + character.len_utf8() - used;
+                at = marks.next(at + used);
+            }
         }
         len
     }
 
     /// The string itself. Lone surrogate escapes and invalid UTF-8 become U+FFFD.
     pub fn decode(self) -> Cow<'t, str> {
-        if !self.raw.contains(&b'\\') {
-            return String::from_utf8_lossy(self.raw);
+        match self.bytes() {
+            Cow::Borrowed(plain) => match std::str::from_utf8(plain) {
+                Ok(plain) => Cow::Borrowed(plain),
+                Err(_) => String::from_utf8_lossy(plain),
+            },
+            Cow::Owned(decoded) => Cow::Owned(match String::from_utf8(decoded) {
+                Ok(plain) => plain,
+                Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+            }),
         }
-        let mut plain = Vec::with_capacity(self.raw.len());
-        let mut rest = self.raw;
-        while let Some(at) = memchr::memchr(b'\\', rest) {
-            plain.extend_from_slice(&rest[..at]);
-            let (character, used) = unescape(&rest[at..]);
-            plain.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
-            rest = &rest[at + used..];
+    }
+
+    /// The string's bytes. Lone surrogate escapes become U+FFFD; what is not UTF-8 stays as it is.
+    pub fn bytes(self) -> Cow<'t, [u8]> {
+        if !self.is_escaped() {
+            return Cow::Borrowed(self.raw);
         }
-        plain.extend_from_slice(rest);
-        Cow::Owned(match String::from_utf8(plain) {
-            Ok(plain) => plain,
-            Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
-        })
+        let mut decoded = Vec::new();
+        self.decode_into(&mut decoded);
+        Cow::Owned(decoded)
+    }
+
+    /// Appends [`Text::bytes`] to `out`.
+    pub fn decode_into(self, out: &mut Vec<u8>) {
+        if self.plain {
+            return out.extend_from_slice(self.raw);
+        }
+        let mut marks = Marks::<Escapes>::new(self.raw);
+        let mut gathered = Gathered::new(out);
+        let mut from = 0;
+        loop {
+            let at = marks.next(from);
+            gathered.add_run(self.raw, from..at);
+            let Some(rest @ [_, ..]) = self.raw.get(at..) else { break };
+            match rest.get(1).map_or(0, |&letter| SHORT_ESCAPES[usize::from(letter)]) {
+                0 => {
+                    let (character, used) = unescape(rest);
+                    gathered.add(character.encode_utf8(&mut [0; 4]).as_bytes());
+                    from = at + used;
+                }
+                short => {
+                    gathered.add_byte(short);
+                    from = at + 2;
+                }
+            }
+        }
+        gathered.flush();
     }
 }
+
+/// What is decoded, on its way to a vector. Short runs are gathered first: copied as pieces of one size, whatever their
+/// length, they cost a few instructions each, where appending them one by one would cost a call.
+struct Gathered<'o> {
+    pieces: [u8; ROOM],
+    len: usize,
+    out: &'o mut Vec<u8>,
+}
+
+/// Bytes of a piece. In source code, a run between two escapes is rarely longer.
+const PIECE: usize = 64;
+const ROOM: usize = 1024;
+
+impl<'o> Gathered<'o> {
+    fn new(out: &'o mut Vec<u8>) -> Self {
+        Self { pieces: [0; ROOM], len: 0, out }
+    }
+
+    #[inline]
+    fn add_run(&mut self, raw: &[u8], run: Range<usize>) {
+        let len = run.end - run.start;
+        if len <= PIECE
+            && let Some(from) = raw.get(run.start..).and_then(<[u8]>::first_chunk::<PIECE>)
+            && let Some(to) = self.pieces.get_mut(self.len..).and_then(<[u8]>::first_chunk_mut)
+        {
+            *to = *from;
+            self.len += len;
+        } else {
+            self.add(raw.get(run).unwrap_or_default());
+        }
+    }
+
+    #[inline]
+    fn add_byte(&mut self, byte: u8) {
+        match self.pieces.get_mut(self.len) {
+            Some(place) => {
+                *place = byte;
+                self.len += 1;
+            }
+            None => self.add(&[byte]),
+        }
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        self.flush();
+        self.out.extend_from_slice(bytes);
+    }
+
+    fn flush(&mut self) {
+        self.out.extend_from_slice(self.pieces.get(..self.len).unwrap_or_default());
+        self.len = 0;
+    }
+}
+
+/// What a letter behind a backslash stands for, where that alone says it; else 0.
+pub(super) const SHORT_ESCAPES: [u8; 256] = {
+    let mut short = [0; 256];
+    let mut letters: &[[u8; 2]] = &[*b"\"\"", *b"\\\\", *b"//", *b"b\x08", *b"f\x0c", *b"n\n", *b"r\r", *b"t\t"];
+    while let [[letter, byte], rest @ ..] = letters {
+        short[*letter as usize] = *byte;
+        letters = rest;
+    }
+    short
+};
 
 /// Iterates over a string's characters; see [`Text::chars`].
 #[derive(Clone, Debug)]
@@ -117,17 +226,14 @@ impl Iterator for Chars<'_> {
 
 /// Decodes the escape at the head of `raw`: its character and how many bytes it takes.
 fn unescape(raw: &[u8]) -> (char, usize) {
-    let simple = match raw.get(1) {
-        Some(b'n') => '\n',
-        Some(b't') => '\t',
-        Some(b'r') => '\r',
-        Some(b'b') => '\u{8}',
-        Some(b'f') => '\u{c}',
-        Some(b'u') => return unescape_unicode(raw),
-        Some(&other) => char::from(other),
-        None => return (char::REPLACEMENT_CHARACTER, raw.len()),
-    };
-    (simple, 2)
+    match raw.get(1) {
+        Some(b'u') => unescape_unicode(raw),
+        Some(&letter) => match SHORT_ESCAPES[usize::from(letter)] {
+            0 => (char::from(letter), 2),
+            short => (char::from(short), 2),
+        },
+        None => (char::REPLACEMENT_CHARACTER, raw.len()),
+    }
 }
 
 fn unescape_unicode(raw: &[u8]) -> (char, usize) {
@@ -194,7 +300,48 @@ mod tests {
         assert_eq!(Text::new(b"\xf0\x9f").chars().count(), 2);
     }
 
+    /// The same as [`Text::decode_into`], byte after byte.
+    fn decoded_slowly(raw: &[u8]) -> Vec<u8> {
+        let mut decoded = Vec::new();
+        let mut rest = raw;
+        while let Some(&byte) = rest.first() {
+            if byte == b'\\' {
+                let (character, used) = unescape(rest);
+                decoded.extend_from_slice(character.to_string().as_bytes());
+                rest = &rest[used..];
+            } else {
+                decoded.push(byte);
+                rest = &rest[1..];
+            }
+        }
+        decoded
+    }
+
     proptest! {
+        #[test]
+        fn long_texts_are_decoded_as_byte_after_byte(
+            pieces in prop::collection::vec(
+                prop_oneof!["[a-z ]{0,150}", r#"(\\["\\/bfnrt]){1,9}"#, r"(\\u[0-9a-f]{4}){1,3}", r"\\u[dD][89c-f][0-9a-f]{2}", "é{1,40}", r"\\.?"],
+                0..40,
+            ),
+            cut in prop::option::of(any::<prop::sample::Index>()),
+        ) {
+            let mut raw = pieces.concat().into_bytes();
+            if let Some(cut) = cut.filter(|_| !raw.is_empty()) {
+                raw.truncate(cut.index(raw.len()));
+            }
+            let slow = decoded_slowly(&raw);
+            let text = Text::new(&raw);
+            let mut decoded = b"before ".to_vec();
+            text.decode_into(&mut decoded);
+            prop_assert_eq!(&decoded[7..], &slow);
+            prop_assert_eq!(&*text.bytes(), &slow);
+            prop_assert_eq!(text.decode(), String::from_utf8_lossy(&slow));
+            if std::str::from_utf8(&raw).is_ok() {
+                prop_assert_eq!(text.decoded_len(), slow.len());
+            }
+        }
+
         #[test]
         fn a_written_string_reads_back(plain in any::<String>()) {
             let mut literal = Vec::new();

@@ -106,7 +106,9 @@ fn results_behind(turns: &[Turn]) -> Vec<Option<usize>> {
 /// Whether a text (its pieces in order) is a reminder already, so that it gets no second wrapper.
 pub fn is_wrapped(pieces: &[Text<'_>]) -> bool {
     let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else { return false };
-    first.decode().trim_start().starts_with("<system-reminder>")
+    let mut head = first.chars().map(|(character, _)| character).skip_while(|character| character.is_whitespace());
+    // The end is looked at only where the head calls for one: finding it takes decoding all of the text.
+    "<system-reminder>".chars().all(|expected| head.next() == Some(expected))
         && last.decode().trim_end().ends_with("</system-reminder>")
 }
 

@@ -1,15 +1,13 @@
 //! What the journal wants of a request: its prompt, its session, and what was asked of the cache. Read apart from what
-//! goes upstream, so that the engine never waits for it and a fault here costs no request.
+//! goes upstream (but from the same scan), so that the engine never waits for it and a fault here costs no request.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use bytes::Bytes;
-
 use super::cut::{Form, cut};
 use super::segment::Prompt;
-use crate::json::{Kind, Tape, Value};
+use crate::json::{Kind, Scanned, Tape, Value};
 use crate::profile::{MessagesMode, Profile};
-use crate::request::{Route, behind_mark, shortened};
+use crate::request::{Route, shortened};
 
 /// A request as the journal sees it.
 #[derive(Clone, Debug)]
@@ -29,8 +27,8 @@ pub struct Diagnose {
     pub previous: Option<String>,
 }
 
-/// Reads a body, already decoded. `None` for routes without a prompt that is cut, and for what is no body of theirs.
-pub fn see(route: Route, body: &Bytes, profile: &Profile) -> Option<Seen> {
+/// Reads a client's body. `None` for routes without a prompt that is cut, and for what is no body of theirs.
+pub fn see(route: Route, body: &Scanned, profile: &Profile) -> Option<Seen> {
     let form = match (route, profile.messages) {
         (Route::Messages, MessagesMode::Translate) if !profile.anthropic_upstream => Form::Translated,
         (Route::Messages, _) => Form::Messages,
@@ -39,9 +37,7 @@ pub fn see(route: Route, body: &Bytes, profile: &Profile) -> Option<Seen> {
         _ => return None,
     };
     let read = || {
-        let text = behind_mark(body);
-        let mut tape = Tape::new();
-        let root = tape.scan(&text).ok()?;
+        let root = body.root();
         let prompt = cut(root, form, profile);
         (!prompt.segments.is_empty()).then(|| Seen { prompt, session: session(root), diagnose: diagnose(root, form) })
     };

@@ -1,7 +1,7 @@
 //! Chat completions.
 
 use super::{Cutter, Role, class_of, pick, text};
-use crate::json::{Kind, Value};
+use crate::json::{Kind, Text, Value};
 use crate::prompt::chain::Voice;
 use crate::prompt::segment::{Class, Part, Path, Root};
 
@@ -84,7 +84,7 @@ pub(super) fn call_of(function: Value<'_>, out: &mut Vec<u8>) {
     let plain;
     let arguments = match function.get("arguments") {
         Some(arguments) if arguments.kind() == Kind::String => {
-            plain = arguments.as_text().map(text::decoded).unwrap_or_default();
+            plain = arguments.as_text().map(Text::bytes).unwrap_or_default();
             &plain
         }
         other => other.map(Value::raw).unwrap_or_default(),

@@ -68,34 +68,34 @@ fn tools(root: Value<'_>, cutter: &mut Cutter<'_>) {
 
 fn add_block(path: Path, class: Class, voice: Voice, block: Value<'_>, cutter: &mut Cutter<'_>) {
     let [kind, text, thinking] = pick(block, ["type", "text", "thinking"]);
-    let kind = kind.and_then(Value::as_text).map(Text::decode).unwrap_or_default();
+    let kind = kind.and_then(Value::as_text).map(Text::bytes).unwrap_or_default();
     match &*kind {
-        "text" => {
+        b"text" => {
             if let Some(text) = text.and_then(Value::as_text) {
                 cutter.add_text(path, class, voice, text);
             }
         }
-        "thinking" => {
+        b"thinking" => {
             let printed = cutter.form == Form::Messages || prints_reasoning(cutter.profile.engine);
             if let Some(text) = thinking.and_then(Value::as_text).filter(|_| printed) {
                 cutter.add_text(path, class, Voice::Reasoning, text);
             }
         }
         // Sealed for Anthropic's own servers.
-        "redacted_thinking" => {}
-        "tool_use" => cutter.add_made(path, class, Voice::Call, |out| {
+        b"redacted_thinking" => {}
+        b"tool_use" => cutter.add_made(path, class, Voice::Call, |out| {
             add_call(block.get("name"), block.get("input").map(Value::raw).unwrap_or_default(), out);
         }),
-        "tool_result" => {
+        b"tool_result" => {
             // A message of its own toward the engine, and so is what follows it.
             cutter.open();
             cutter.add_made(path, class, Voice::Result, |out| result(block, out));
             cutter.open();
         }
-        "image" => cutter.add_made(path, Class::Image, Voice::Image, |out| {
+        b"image" => cutter.add_made(path, Class::Image, Voice::Image, |out| {
             block.get("source").into_iter().for_each(|source| text::push_json(source.raw(), out));
         }),
-        server if server.ends_with("_tool_use") || server.ends_with("_tool_result") => {
+        server if server.ends_with(b"_tool_use") || server.ends_with(b"_tool_result") => {
             if cutter.form == Form::Messages {
                 cutter.add_other(path, class, block);
             }

@@ -126,8 +126,8 @@ impl<'p> Cutter<'p> {
         if class == Class::FirstUser && !self.summary {
             self.summary = SUMMARIES.iter().any(|opening| text.raw().starts_with(opening.as_bytes()));
         }
-        if text::is_escaped(text) {
-            self.add_made(path, class, voice, |out| text::push_decoded(text, out));
+        if text.is_escaped() {
+            self.add_made(path, class, voice, |out| text.decode_into(out));
         } else {
             self.add(path, class, voice, text.raw());
         }
@@ -205,7 +205,7 @@ impl<'p> Cutter<'p> {
     /// A block of a kind that is not known: all of it but what no template prints.
     fn add_other(&mut self, path: Path, class: Class, block: Value<'_>) {
         self.add_made(path, class, Voice::Other, |out| match block.as_text() {
-            Some(text) => out.extend_from_slice(&text::decoded(text)),
+            Some(text) => text.decode_into(out),
             None => members(block, out),
         });
     }

@@ -1,44 +1,12 @@
 //! What of a value a template prints: texts decoded, JSON without the white space between its tokens.
 
-use std::borrow::Cow;
-
 use crate::json::{Text, Value};
-
-/// A string's text. Spelling (escapes) does not count.
-pub(super) fn decoded(text: Text<'_>) -> Cow<'_, [u8]> {
-    if is_escaped(text) { Cow::Owned(text.decode().into_owned().into_bytes()) } else { text.raw().into() }
-}
-
-/// Whether there are escapes in a string.
-pub(super) fn is_escaped(text: Text<'_>) -> bool {
-    memchr::memchr(b'\\', text.raw()).is_some()
-}
 
 /// Appends a string value's text.
 pub(super) fn push(value: Option<Value<'_>>, out: &mut Vec<u8>) {
     if let Some(text) = value.and_then(Value::as_text) {
-        push_decoded(text, out);
+        text.decode_into(out);
     }
-}
-
-/// Appends a string's text; see [`decoded`].
-pub(super) fn push_decoded(text: Text<'_>, out: &mut Vec<u8>) {
-    let begin = out.len();
-    let mut rest = text.raw();
-    while let Some(at) = memchr::memchr(b'\\', rest) {
-        out.extend_from_slice(&rest[..at]);
-        match rest.get(at + 1) {
-            Some(b'n') => out.push(b'\n'),
-            Some(b't') => out.push(b'\t'),
-            Some(&plain @ (b'"' | b'\\' | b'/')) => out.push(plain),
-            _ => {
-                out.truncate(begin);
-                return out.extend_from_slice(text.decode().as_bytes());
-            }
-        }
-        rest = &rest[at + 2..];
-    }
-    out.extend_from_slice(rest);
 }
 
 /// Appends JSON as templates spell it anew, in the style of Python's `json.dumps`: white space between tokens and the
@@ -117,15 +85,6 @@ mod tests {
         let mut out = Vec::new();
         push_json(raw.as_bytes(), &mut out);
         String::from_utf8(out).unwrap()
-    }
-
-    #[test]
-    fn texts_are_decoded_as_they_read() {
-        for raw in [r"plain", r#"a\nb\t\"c\\ \/"#, r"\u00e9 a\n", r"a\n\ud83d\ude00", r"\r\b", r"\"] {
-            let mut out = b"before ".to_vec();
-            push_decoded(Text::new(raw.as_bytes()), &mut out);
-            assert_eq!(out, [b"before ", &*decoded(Text::new(raw.as_bytes()))].concat(), "{raw}");
-        }
     }
 
     #[test]

@@ -28,7 +28,8 @@ pub(super) fn chat(source: &Source<'_>, notes: &mut Notes) -> Result<Chat, Fault
     let list: Vec<_> = source.root.get("messages").into_iter().flat_map(Value::items).collect();
     let turns: Vec<_> = list.iter().map(|&message| messages_turn(message)).collect();
     let started = turns.iter().position(|turn| *turn != Turn::System).unwrap_or(turns.len());
-    let mut builder = Builder { source, notes, messages: Vec::new(), last_tool: None, held: Vec::new() };
+    let messages = Vec::with_capacity(list.len() + 1);
+    let mut builder = Builder { source, notes, messages, last_tool: None, held: Vec::new() };
 
     let path = Path::root("messages");
     builder.head(&list[..started])?;

@@ -21,10 +21,11 @@ enum Piece {
     Own(Cow<'static, str>),
 }
 
-/// The inside of a string literal, in pieces.
+/// The inside of a string literal, in pieces. Nearly all have one, for which nothing is allocated.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Inside {
-    pieces: Vec<Piece>,
+    first: Option<Piece>,
+    more: Vec<Piece>,
 }
 
 impl Inside {
@@ -39,7 +40,7 @@ impl Inside {
         if let Some(text) = literal.as_text() {
             let span = literal.span();
             if text.raw().len() > cut {
-                inside.pieces.push(Piece::Span(span.start + 1 + cut..span.end - 1));
+                inside.first = Some(Piece::Span(span.start + 1 + cut..span.end - 1));
             }
         }
         inside
@@ -56,13 +57,28 @@ impl Inside {
     pub(super) fn add(&mut self, escaped: impl Into<Cow<'static, str>>) {
         let escaped = escaped.into();
         if !escaped.is_empty() {
-            self.pieces.push(Piece::Own(escaped));
+            self.push(Piece::Own(escaped));
         }
+    }
+
+    fn push(&mut self, piece: Piece) {
+        match self.first {
+            None => self.first = Some(piece),
+            Some(_) => self.more.push(piece),
+        }
+    }
+
+    fn pieces(&self) -> impl Iterator<Item = &Piece> {
+        self.first.iter().chain(&self.more)
     }
 
     /// Adds `other` right behind.
     pub(super) fn append(&mut self, other: Self) {
-        self.pieces.extend(other.pieces);
+        if self.is_empty() {
+            return *self = other;
+        }
+        self.more.extend(other.first);
+        self.more.extend(other.more);
     }
 
     /// Adds `other` on a new line; an empty side gives no line.
@@ -75,7 +91,7 @@ impl Inside {
 
     /// Whether there is no text.
     pub(super) fn is_empty(&self) -> bool {
-        self.pieces.is_empty()
+        self.first.is_none()
     }
 
     /// The pieces as texts; `body` is what the spans were taken from.
@@ -84,7 +100,7 @@ impl Inside {
             Piece::Span(span) => body.get(span.clone()).unwrap_or_default(),
             Piece::Own(own) => own.as_bytes(),
         };
-        self.pieces.iter().map(|piece| Text::new(raw(piece))).collect()
+        self.pieces().map(|piece| Text::new(raw(piece))).collect()
     }
 }
 
@@ -211,7 +227,7 @@ impl<'b> Writer<'b> {
     /// A string literal.
     pub(super) fn literal(&mut self, inside: &Inside) {
         self.raw("\"");
-        for piece in &inside.pieces {
+        for piece in inside.pieces() {
             match piece {
                 Piece::Span(span) => self.span(span.clone()),
                 Piece::Own(own) => self.raw(own),
