@@ -20,6 +20,7 @@ from foreword._core import Sidecar
 from foreword.admin import Admin
 from foreword.asgi import Message, Receive, Scope, Send
 from foreword.auth import Authorizer
+from foreword.capturing import Capturing
 from foreword.control import Control
 from foreword.endpoints import Endpoint, Gateway, new_request_id, send_fault
 from foreword.engines import EngineState, Watch
@@ -113,9 +114,9 @@ def create() -> Router:
 
     health = Health(engine, board, observer, streams=lambda: len(port))
     control = Control(health, metrics)
-    admin = Admin(sidecar, board, settings.admin_key)
+    admin = Admin(sidecar, board, Capturing(sidecar, settings), settings.admin_key)
     return Router(
-        [*control_routes(control), *control_routes(admin), *hot_routes(gateway)],
+        [*control_routes(control), *admin_routes(admin), *hot_routes(gateway)],
         redirect_slashes=False,
         default=not_found,
         lifespan=lifespan,
@@ -130,6 +131,15 @@ def control_routes(control: Control | Admin) -> list[BaseRoute]:
         return Route(path, ByMethod({"GET": endpoint, "HEAD": endpoint}, "openai"))
 
     return [route(path, answer) for path, answer in control.endpoints().items()]
+
+
+def admin_routes(admin: Admin) -> list[BaseRoute]:
+    """The routes under /admin."""
+    commands = [
+        Route(path, ByMethod({"POST": request_response(answer)}, "openai"))
+        for path, answer in admin.commands().items()
+    ]
+    return [*commands, *control_routes(admin)]  # the last of these takes every path
 
 
 def hot_routes(gateway: Gateway) -> list[BaseRoute]:

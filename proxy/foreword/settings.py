@@ -401,14 +401,16 @@ TABLE: tuple[Setting, ...] = (
         "FOREWORD_CAPTURE",
         "off",
         "off or directory",
-        "Where whole requests go, WITH THEIR TEXT: the first FOREWORD_CAPTURE_REQUESTS prompts after the start.",
+        "Where whole requests go, WITH THEIR TEXT: the first FOREWORD_CAPTURE_REQUESTS prompts after the start, and"
+        " the next ones whenever POST /admin/capture asks for them.",
         _off_or_directory,
     ),
     Setting(
         "FOREWORD_CAPTURE_REQUESTS",
         "20",
         "0..1000",
-        "Prompts that are captured at the start; 256 MiB at most. 0: none, what has expired is deleted.",
+        "Prompts that are captured at the start; 256 MiB at most. 0: none until they are asked for; what has expired is"
+        " deleted.",
         _integer(0, 1000),
     ),
     Setting(
