@@ -158,6 +158,8 @@ def hot_routes(gateway: Gateway) -> list[BaseRoute]:
         post("/v1/completions", "completions"),
         post("/v1/responses", "responses"),
         Route("/v1/models", ByMethod({"GET": endpoint("models"), "HEAD": endpoint("models")}, "openai")),
+        # Other methods change models, which is the engine's business.
+        Route("/v1/models/{id:path}", ByMethod({"GET": endpoint("model")}, "openai", endpoint("other"))),
         Route("/v1/v1/{rest:path}", not_found),
         Route("/v1//{rest:path}", not_found),
         Route("/v1/messages/{rest:path}", endpoint("other", "messages")),
@@ -176,16 +178,17 @@ def hot_routes(gateway: Gateway) -> list[BaseRoute]:
 
 
 class ByMethod:
-    """One path's endpoints; another method gets 405 in the path's dialect."""
+    """One path's endpoints; another method goes to ``rest``, or gets 405 in the path's dialect."""
 
-    def __init__(self, endpoints: Mapping[str, ASGIApp], dialect: str) -> None:
+    def __init__(self, endpoints: Mapping[str, ASGIApp], dialect: str, rest: ASGIApp | None = None) -> None:
         self._endpoints = endpoints
+        self._rest = rest
         self._dialect = dialect
         self._allow = ", ".join(sorted(endpoints))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = scope["method"]
-        endpoint = self._endpoints.get(method)
+        endpoint = self._endpoints.get(method, self._rest)
         if endpoint is not None:
             await endpoint(scope, receive, send)
             return

@@ -24,6 +24,8 @@ pub enum Route {
     Responses,
     /// GET /v1/models
     Models,
+    /// One model of that list.
+    Model,
     /// Anything else: passes untouched.
     Other,
 }
@@ -104,6 +106,8 @@ pub fn prepare(request: Request, profile: &Profile, ids: Ids) -> Result<Prepared
     let plan = Plan::new(&request, profile, ids);
     match request.route {
         Route::Models | Route::Other => Ok(plan.unchanged(request.body)),
+        Route::Model if profile.anthropic_upstream => Ok(plan.unchanged(request.body)),
+        Route::Model => Ok(Plan { path: Some("/v1/models"), ..plan }.unchanged(Bytes::new())),
         // Toward Anthropic itself only what the operator set is done: a mapped model name.
         _ if profile.anthropic_upstream => Ok(plan.pass(request.body, |_, _, _| {})),
         Route::Messages | Route::CountTokens => plan.messages(&request.body),
@@ -255,7 +259,7 @@ impl<'p> Plan<'p> {
 }
 
 /// The first 256 bytes at most, cut between characters.
-pub(crate) fn shortened(model: &str) -> String {
+pub fn shortened(model: &str) -> String {
     let mut end = model.len().min(256);
     while !model.is_char_boundary(end) {
         end -= 1;

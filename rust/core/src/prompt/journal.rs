@@ -21,6 +21,9 @@ const TURNS: usize = 32;
 /// Lines of a session that a prompt is compared with, the latest first.
 const CANDIDATES: usize = 8;
 
+/// Prompts of a client that one of a single text is compared with, the latest lines first: a digest each.
+const TEXTS: usize = 512;
+
 /// Models of which something is learnt.
 const MODELS: usize = 64;
 
@@ -115,6 +118,13 @@ pub struct Standing {
     pub shared_bytes: u64,
     line: Option<LineId>,
     previous: Option<NodeId>,
+}
+
+impl Standing {
+    /// The line that the prompt goes on with, if it does.
+    pub fn line(&self) -> Option<LineId> {
+        self.line
+    }
 }
 
 /// A line's number, from 1.
@@ -223,6 +233,17 @@ impl Journal {
             turns: 0,
             forgotten: 0,
         }
+    }
+
+    /// Cuts a prompt of one text where those prompts of its client ended that it begins with; another stays as it is.
+    pub fn fit(&self, prompt: &mut Prompt, who: &Who) {
+        let Some(raw) = &prompt.raw else { return };
+        let own = self.sessions.get(&who.key()).map_or(&[][..], Vec::as_slice);
+        let tips = own.iter().rev().filter_map(|id| self.lines.get(id)).map(|line| line.tip);
+        let earlier = tips.flat_map(|tip| self.tree.ancestry(tip)).take(TEXTS);
+        let begun = earlier.filter(|(_, node)| raw.chain_at(node.bytes) == Some(node.chain));
+        let Some((longest, _)) = begun.max_by_key(|(_, node)| node.bytes) else { return };
+        super::raw::split(prompt, &self.tree.ends(longest));
     }
 
     /// Where a prompt stands, before anything of it is entered.

@@ -113,6 +113,19 @@ impl Tree {
         parts.into_iter().rev().flat_map(|part| part.iter()).collect()
     }
 
+    /// The whole prompts that the prompt `id` begins with, itself first.
+    pub(super) fn ancestry(&self, id: NodeId) -> impl Iterator<Item = (NodeId, &Node)> {
+        let numbered = |id| Some((id, self.get(id)?));
+        std::iter::successors(numbered(id), move |(_, node)| node.parent.and_then(numbered))
+    }
+
+    /// The bytes at which those end; ascending.
+    pub(super) fn ends(&self, id: NodeId) -> Vec<u64> {
+        let mut ends: Vec<_> = self.ancestry(id).map(|(_, node)| node.bytes).collect();
+        ends.reverse();
+        ends
+    }
+
     /// Whether the prompt `id` is `ancestor` or begins with it.
     pub(super) fn begins_with(&self, id: NodeId, ancestor: NodeId) -> bool {
         let root = |id| self.get(id).map(|node| node.root);
