@@ -108,7 +108,8 @@ def _read(record: Mapping[str, Any]) -> str:
 
 def _quoted(text: object) -> str:
     """A text of a prompt for a terminal: in quotes, on one line, without control characters; empty for none."""
-    return orjson.dumps(text).decode() if isinstance(text, str) and text else ""
+    quoted = orjson.dumps(text).decode() if isinstance(text, str) and text else ""
+    return "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in quoted)
 
 
 def _done(record: Mapping[str, Any]) -> str:
