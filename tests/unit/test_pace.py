@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from tests.unit.simulated_days import day
 
 from foreword.doctor.diagnosis import examine
 from foreword.doctor.source import load
+from foreword.doctor.terminal import cost_of
 from foreword.doctor.window import Window
+from foreword.findings import Finding
 from foreword.findings.exchange import Exchange
 from foreword.findings.pace import APART, LEAST, Pace, slope
 
@@ -62,6 +65,17 @@ def test_only_streamed_answers_with_a_reported_cache_count() -> None:
     assert met().rate("another") is None
     for members in ({"stream": False}, {"cached": None}, {"ttft_seconds": None}, {"outcome": "left"}):
         assert met(**members).rate("llm-prime") is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(0.4, "0 s"), (119, "119 s"), (600, "10.0 min"), (8_244.6, "2.3 h"), (200_000, "2.3 days")],
+)
+def test_times_are_told_short(seconds: float, told: str) -> None:
+    finding = Finding("pinned", "a", "warning", 0.0, 1.0, 5, "", tokens=12_000, seconds=seconds)
+    assert cost_of(finding) == f", 12.0 k tokens read again, which took the engine {told}"
+    assert cost_of(replace(finding, seconds=None)) == ", 12.0 k tokens read again"
+    assert cost_of(replace(finding, tokens=None)) == ""
 
 
 def without_times(records: list[Record]) -> Iterator[Record]:
