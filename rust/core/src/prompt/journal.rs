@@ -255,10 +255,11 @@ impl Journal {
         let reach = match found.relation {
             Relation::Repeat | Relation::Extends => whole,
             Relation::First | Relation::Compacted => known,
-            // What others share beyond the segment in which the line was left says nothing of the line.
+            // What anybody else was sent before, or the line before its previous prompt, says nothing of this change.
             Relation::Changed(_) => {
                 let within = prompt.segments.get(found.segments).map_or(0, |segment| u64::from(segment.bytes));
-                known.clamp(whole, whole + within)
+                let common = found.previous.map_or(0, |id| self.tree.common_bytes(id, prompt, found.segments));
+                common.clamp(whole, whole + within)
             }
         };
         let shared_segments = match found.relation {
