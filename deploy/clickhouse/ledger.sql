@@ -33,6 +33,7 @@ CREATE TABLE IF NOT EXISTS foreword.exchanges
     status UInt16 MATERIALIZED JSONExtractUInt(record, 'status'),
     outcome LowCardinality(String) MATERIALIZED JSONExtractString(record, 'outcome'),
     fault LowCardinality(Nullable(String)) MATERIALIZED JSONExtract(record, 'fault', 'kind', 'Nullable(String)'),
+    streamed_ttft Nullable(Float64) MATERIALIZED if(JSONExtractBool(record, 'stream'), JSONExtract(record, 'ttft_seconds', 'Nullable(Float64)'), NULL),
     prompt_tokens Nullable(UInt64) MATERIALIZED JSONExtract(record, 'usage', 'prompt_tokens', 'Nullable(UInt64)'),
     cached_tokens Nullable(UInt64) MATERIALIZED JSONExtract(record, 'usage', 'cached_tokens', 'Nullable(UInt64)'),
     told_context Nullable(UInt64) MATERIALIZED JSONExtract(record, 'told', 'input_tokens', 'Nullable(UInt64)')

@@ -21,8 +21,8 @@ class Sidecar:
     ``config`` holds the settings that Rust needs, by their short names: upstream, engine, messages, model_map,
     template_order, billing_header, late_system, usage, ping_seconds, early_head_seconds, connect_seconds,
     idle_seconds, answer_seconds, max_body_bytes, sessions, journal_mib, ledger, ledger_bytes, digest_key,
-    clickhouse_url, capture, capture_requests, capture_seconds. Raises ValueError with one sentence for a value it
-    cannot use.
+    clickhouse_url, excerpts, capture, capture_requests, capture_seconds. Raises ValueError with one sentence for a
+    value it cannot use.
     """
 
     def __init__(self, config: dict[str, object]) -> None: ...

@@ -1,9 +1,10 @@
-"""/admin: the journal's sessions and the open findings, for operators only.
+"""/admin: the journal's sessions, the open findings and captures, for operators only.
 
-What is shown are names, lengths and digests, never a text. Who may ask: with FOREWORD_ADMIN_KEY whoever shows it,
-from anywhere; without it only somebody on this machine. "On this machine" takes three things, since each alone can be
-had from outside: the connection's other end is a loopback address, the Host that was asked for is one too (a web page
-whose name was re-pointed to 127.0.0.1 names its own), and no header tells of a proxy that passed the request on.
+What is shown are names, lengths and digests, never a text; a capture puts texts into files. Who may ask: with
+FOREWORD_ADMIN_KEY whoever shows it, from anywhere; without it only somebody on this machine. "On this machine" takes
+three things, since each alone can be had from outside: the connection's other end is a loopback address, the Host that
+was asked for is one too (a web page whose name was re-pointed to 127.0.0.1 names its own), and no header tells of a
+proxy that passed the request on.
 """
 
 import hmac
@@ -16,11 +17,13 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 
+from foreword.capturing import Capturing, Refused
 from foreword.findings import Board
 
 SESSIONS = "/admin/sessions"
 SESSION = "/admin/sessions/{id}"
 FINDINGS = "/admin/findings"
+CAPTURE = "/admin/capture"
 
 FORWARDING = frozenset({"forwarded", "via", "cf-connecting-ip"})
 """Headers of proxies, beside those that begin or end as follows."""
@@ -113,9 +116,10 @@ def _without_port(host: str) -> str:
 class Admin:
     """The endpoints under /admin."""
 
-    def __init__(self, journal: Journal, board: Board, key: str | None) -> None:
+    def __init__(self, journal: Journal, board: Board, capturing: Capturing, key: str | None) -> None:
         self._journal = journal
         self._board = board
+        self._capturing = capturing
         self._guard = Guard(key)
 
     def endpoints(self) -> Mapping[str, Callable[[Request], Awaitable[Response]]]:
@@ -127,6 +131,10 @@ class Admin:
             "/admin": self._guarded(self.unknown),
             "/admin/{rest:path}": self._guarded(self.unknown),
         }
+
+    def commands(self) -> Mapping[str, Callable[[Request], Awaitable[Response]]]:
+        """What answers POST, by path."""
+        return {CAPTURE: self.capture}
 
     def sessions(self, _: Request) -> Response:
         """The lines of the journal, the one used latest first."""
@@ -153,16 +161,30 @@ class Admin:
 
     def unknown(self, request: Request) -> Response:
         """A path that there is not."""
-        message = f"No such path: {request.url.path}. There are {SESSIONS}, {SESSION} and {FINDINGS}."
+        known = f"There are {SESSIONS}, {SESSION} and {FINDINGS}, and POST {CAPTURE}."
+        message = f"No such path: {request.url.path}. {known}"
         return _fault(Refusal(404, "not_found_error", message))
+
+    async def capture(self, request: Request) -> Response:
+        """Begins to capture the next prompts."""
+        refusal = self._refusal(request)
+        if refusal is not None:
+            return _fault(refusal)
+        try:
+            return _json(200, await self._capturing.begin(request))
+        except Refused as refused:
+            kind = "api_error" if refused.status >= 500 else "invalid_request_error"
+            return _fault(Refusal(refused.status, kind, str(refused)))
 
     def _guarded(self, answer: Callable[[Request], Response]) -> Callable[[Request], Awaitable[Response]]:
         async def guarded(request: Request) -> Response:
-            peer = request.client.host if request.client else None
-            refusal = self._guard.refusal(peer, request.headers)
+            refusal = self._refusal(request)
             return answer(request) if refusal is None else _fault(refusal)
 
         return guarded
+
+    def _refusal(self, request: Request) -> Refusal | None:
+        return self._guard.refusal(request.client.host if request.client else None, request.headers)
 
 
 def _fault(refusal: Refusal) -> Response:

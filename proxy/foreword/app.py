@@ -20,6 +20,7 @@ from foreword._core import Sidecar
 from foreword.admin import Admin
 from foreword.asgi import Message, Receive, Scope, Send
 from foreword.auth import Authorizer
+from foreword.capturing import Capturing
 from foreword.control import Control
 from foreword.endpoints import Endpoint, Gateway, new_request_id, send_fault
 from foreword.engines import EngineState, Watch
@@ -113,9 +114,9 @@ def create() -> Router:
 
     health = Health(engine, board, observer, streams=lambda: len(port))
     control = Control(health, metrics)
-    admin = Admin(sidecar, board, settings.admin_key)
+    admin = Admin(sidecar, board, Capturing(sidecar, settings), settings.admin_key)
     return Router(
-        [*control_routes(control), *control_routes(admin), *hot_routes(gateway)],
+        [*control_routes(control), *admin_routes(admin), *hot_routes(gateway)],
         redirect_slashes=False,
         default=not_found,
         lifespan=lifespan,
@@ -130,6 +131,15 @@ def control_routes(control: Control | Admin) -> list[BaseRoute]:
         return Route(path, ByMethod({"GET": endpoint, "HEAD": endpoint}, "openai"))
 
     return [route(path, answer) for path, answer in control.endpoints().items()]
+
+
+def admin_routes(admin: Admin) -> list[BaseRoute]:
+    """The routes under /admin."""
+    commands = [
+        Route(path, ByMethod({"POST": request_response(answer)}, "openai"))
+        for path, answer in admin.commands().items()
+    ]
+    return [*commands, *control_routes(admin)]  # the last of these takes every path
 
 
 def hot_routes(gateway: Gateway) -> list[BaseRoute]:
@@ -148,6 +158,8 @@ def hot_routes(gateway: Gateway) -> list[BaseRoute]:
         post("/v1/completions", "completions"),
         post("/v1/responses", "responses"),
         Route("/v1/models", ByMethod({"GET": endpoint("models"), "HEAD": endpoint("models")}, "openai")),
+        # Other methods change models, which is the engine's business.
+        Route("/v1/models/{id:path}", ByMethod({"GET": endpoint("model")}, "openai", endpoint("other"))),
         Route("/v1/v1/{rest:path}", not_found),
         Route("/v1//{rest:path}", not_found),
         Route("/v1/messages/{rest:path}", endpoint("other", "messages")),
@@ -166,16 +178,17 @@ def hot_routes(gateway: Gateway) -> list[BaseRoute]:
 
 
 class ByMethod:
-    """One path's endpoints; another method gets 405 in the path's dialect."""
+    """One path's endpoints; another method goes to ``rest``, or gets 405 in the path's dialect."""
 
-    def __init__(self, endpoints: Mapping[str, ASGIApp], dialect: str) -> None:
+    def __init__(self, endpoints: Mapping[str, ASGIApp], dialect: str, rest: ASGIApp | None = None) -> None:
         self._endpoints = endpoints
+        self._rest = rest
         self._dialect = dialect
         self._allow = ", ".join(sorted(endpoints))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = scope["method"]
-        endpoint = self._endpoints.get(method)
+        endpoint = self._endpoints.get(method, self._rest)
         if endpoint is not None:
             await endpoint(scope, receive, send)
             return

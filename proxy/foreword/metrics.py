@@ -95,6 +95,7 @@ HELP = {
     "engine_l2_size_bytes": "Size of the second cache level, where the engine tells it.",
     "engine_log_up": "1 when the engine's log can be followed.",
     "engine_log_rotations_total": "How often the engine's log was replaced or cut.",
+    "engine_log_files_lost_total": "Files of the engine's log that were rotated unread and cannot be read any more.",
     "engine_log_lines_total": "Lines of the engine's log: parsed, other (about other things), unknown or too-long.",
     "engine_log_joins_total": "Prompt lines and exchanges: joined, ambiguous, unmatched (no line came in time),"
     " late (a line came after that), unclaimed (a line that no exchange asked for).",

@@ -398,17 +398,27 @@ TABLE: tuple[Setting, ...] = (
         _digest_key,
     ),
     Setting(
+        "FOREWORD_EXCERPTS",
+        "off",
+        "on or off",
+        "Puts TEXT into records, and so into log, ledger and ClickHouse: up to 80 bytes on each side of the place where"
+        " a prompt left its conversation. To compare, 64 MiB of the latest bodies are held in memory.",
+        _switch,
+    ),
+    Setting(
         "FOREWORD_CAPTURE",
         "off",
         "off or directory",
-        "Where whole requests go, WITH THEIR TEXT: the first FOREWORD_CAPTURE_REQUESTS prompts after the start.",
+        "Where whole requests go, WITH THEIR TEXT: the first FOREWORD_CAPTURE_REQUESTS prompts after the start, and"
+        " the next ones whenever POST /admin/capture asks for them.",
         _off_or_directory,
     ),
     Setting(
         "FOREWORD_CAPTURE_REQUESTS",
         "20",
         "0..1000",
-        "Prompts that are captured at the start; 256 MiB at most. 0: none, what has expired is deleted.",
+        "Prompts that are captured at the start; 256 MiB at most. 0: none until they are asked for; what has expired is"
+        " deleted.",
         _integer(0, 1000),
     ),
     Setting(
@@ -466,6 +476,7 @@ class Settings:
     ledger_mib: int
     clickhouse_url: str | None = field(repr=False)
     digest_key: str | None = field(repr=False)
+    excerpts: bool
     capture: str | None
     capture_requests: int
     capture_seconds: float
@@ -516,6 +527,7 @@ class Settings:
             "ledger_bytes": self.ledger_mib * 1024 * 1024,
             "clickhouse_url": self.clickhouse_url,
             "digest_key": self.digest_key,
+            "excerpts": self.excerpts,
             "capture": self.capture,
             "capture_requests": self.capture_requests,
             "capture_seconds": self.capture_seconds,

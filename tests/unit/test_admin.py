@@ -11,8 +11,10 @@ from starlette.datastructures import Headers
 from starlette.routing import Router
 
 from foreword.admin import Admin, Guard, is_loopback
-from foreword.app import control_routes, not_found
+from foreword.app import admin_routes, not_found
+from foreword.capturing import Capturing
 from foreword.findings import Board, Finding
+from foreword.settings import Settings
 
 LINE = b'{"session":"0123456789abcdef","line":17,"client":"codex","turns":3}'
 
@@ -31,12 +33,29 @@ class Journal:
         )
 
 
+class Core:
+    """What captures, and what it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, int, float]] = []
+        self.fault: OSError | None = None
+
+    def capture(self, directory: str, requests: int, seconds: float) -> str:
+        if self.fault is not None:
+            raise self.fault
+        self.asked.append((directory, requests, seconds))
+        return f"{directory}/until-1-00000000"
+
+
 class House:
     """The admin endpoints as a peer sees them."""
 
-    def __init__(self, key: str | None = None) -> None:
+    def __init__(self, key: str | None = None, **settings: str) -> None:
         self.board = Board()
-        routes = control_routes(Admin(Journal(), self.board, key))
+        self.core = Core()
+        named = {f"FOREWORD_{name}": value for name, value in settings.items()}
+        capturing = Capturing(self.core, Settings.from_env(named))
+        routes = admin_routes(Admin(Journal(), self.board, capturing, key))
         self._app = Router(routes, redirect_slashes=False, default=not_found)
 
     def ask(
@@ -47,11 +66,14 @@ class House:
         peer: str = "127.0.0.1",
         host: str = "127.0.0.1:8400",
         method: str = "GET",
+        content: bytes | None = None,
     ) -> httpx.Response:
         async def asking() -> httpx.Response:
             transport = httpx.ASGITransport(self._app, client=(peer, 40_000))
             async with httpx.AsyncClient(transport=transport, base_url="http://sidecar") as client:
-                return await client.request(method, path, headers={"host": host, **(headers or {})})
+                return await client.request(
+                    method, path, content=content, headers={"host": host, **(headers or {})}
+                )
 
         return asyncio.run(asking())
 
@@ -102,6 +124,97 @@ def test_other_paths_say_which_there_are(path: str) -> None:
 def test_head_and_wrong_methods() -> None:
     assert House().ask("/admin/findings", method="HEAD").status_code == 200
     assert House().ask("/admin/findings", method="POST").status_code == 405
+
+
+JSON = {"content-type": "application/json"}
+
+
+def capture(house: House, content: bytes, headers: dict[str, str] = JSON) -> httpx.Response:
+    return house.ask("/admin/capture", headers, method="POST", content=content)
+
+
+@pytest.mark.parametrize(
+    ("settings", "content", "asked"),
+    [
+        ({}, b"", (20, 3600.0)),
+        ({}, b"{}", (20, 3600.0)),
+        ({"CAPTURE_REQUESTS": "0"}, b"{}", (20, 3600.0)),
+        ({"CAPTURE_REQUESTS": "7", "CAPTURE_SECONDS": "60"}, b"{}", (7, 60.0)),
+        ({}, b'{"requests": 5}', (5, 3600.0)),
+        ({}, b'{"seconds": 1.5, "requests": 1000}', (1000, 1.5)),
+    ],
+)
+def test_a_capture_begins(settings: dict[str, str], content: bytes, asked: tuple[int, float]) -> None:
+    house = House(CAPTURE="/captures", **settings)
+    answer = capture(house, content)
+    assert answer.status_code == 200
+    assert house.core.asked == [("/captures", *asked)]
+    told = answer.json()
+    assert told.pop("until") > 1e9
+    assert "with their text" in told.pop("warning")
+    assert told == {"directory": "/captures/until-1-00000000", "requests": asked[0], "seconds": asked[1]}
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        (b"{", ["no JSON"]),
+        (b"\xff", ["no JSON"]),
+        (b"[]", ["JSON object"]),
+        (b'{"requests": 0}', ["requests must be"]),
+        (b'{"requests": true}', ["requests must be"]),
+        (b'{"requests": 5.0}', ["requests must be"]),
+        (b'{"requests": null}', ["requests must be"]),
+        (b'{"requests": 1001, "seconds": 0, "directory": "/etc"}', ["requests", "seconds", "'directory'"]),
+        (b'{"seconds": 604801}', ["seconds must be"]),
+        (b'{"seconds": "60"}', ["seconds must be"]),
+    ],
+)
+def test_what_cannot_be_captured_is_told(content: bytes, named: list[str]) -> None:
+    house = House(CAPTURE="/captures")
+    answer = capture(house, content)
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert error["type"] == "invalid_request_error"
+    assert all(each in error["message"] for each in named), error
+    assert house.core.asked == []
+
+
+def test_without_a_directory_nothing_is_captured() -> None:
+    answer = capture(House(), b"{}")
+    assert answer.status_code == 409
+    assert "FOREWORD_CAPTURE" in answer.json()["error"]["message"]
+
+
+def test_a_page_of_another_origin_cannot_begin_a_capture() -> None:
+    house = House(CAPTURE="/captures")
+    for headers in ({"content-type": "text/plain"}, {}):
+        assert capture(house, b"{}", headers).status_code == 415
+    assert house.core.asked == []
+    assert capture(house, b"{}", {"content-type": "Application/JSON; charset=utf-8"}).status_code == 200
+
+
+def test_a_long_body_is_refused() -> None:
+    assert capture(House(CAPTURE="/captures"), b" " * 5000).status_code == 413
+
+
+def test_a_directory_that_cannot_be_used_is_told() -> None:
+    house = House(CAPTURE="/captures")
+    house.core.fault = PermissionError(13, "Permission denied")
+    answer = capture(house, b"{}")
+    assert answer.status_code == 500
+    assert "Permission denied" in answer.json()["error"]["message"]
+
+
+def test_captures_are_guarded_as_all_of_admin() -> None:
+    house = House(CAPTURE="/captures")
+    refused = house.ask("/admin/capture", JSON, method="POST", content=b"{}", peer="192.168.1.20")
+    assert refused.status_code == 403
+    locked = House("secret", CAPTURE="/captures")
+    assert capture(locked, b"{}").status_code == 401
+    assert locked.core.asked == house.core.asked == []
+    assert capture(locked, b"{}", {**JSON, "x-api-key": "secret"}).status_code == 200
+    assert house.ask("/admin/capture").status_code == 405
 
 
 @pytest.mark.parametrize("path", ["/admin/sessions", "/admin/sessions/line-17", "/admin/findings"])

@@ -39,8 +39,24 @@ def test_a_strata_without_its_log() -> None:
     assert "FOREWORD_ENGINE_LOG" in str(lines["engine log"].todo)
     assert lines["cached tokens in usage"].level == "fail"
     assert "FOREWORD_ENGINE_LOG" in str(lines["cached tokens in usage"].todo)
-    assert lines["parking"].level == "warn"
+    parking = lines["parking"]
+    assert (parking.level, parking.value) == ("ok", 1)
+    assert "default table" in parking.text
+    assert "FOREWORD_ENGINE_LOG" in str(parking.todo)
     assert lines["context length"].value == 254_000
+
+
+def test_a_default_that_does_not_fit_is_a_doubt_only() -> None:
+    parking = checked(strata("metrics.json", window=1_000_000))["parking"]
+    assert (parking.level, parking.value) == ("warn", 0)
+    assert "default table" in parking.text
+
+
+def test_a_log_in_which_nothing_was_parked(tmp_path: Path) -> None:
+    lines = (FIXTURES / "engine.log").read_text().splitlines(keepends=True)
+    log = tmp_path / "engine.log"
+    log.write_text("".join(line for line in lines if "parked" not in line))
+    assert "default table" in checked(strata("metrics.json"), ENGINE_LOG=str(log))["parking"].text
 
 
 def test_a_strata_with_its_log() -> None:
@@ -49,6 +65,7 @@ def test_a_strata_with_its_log() -> None:
     assert lines["cached tokens in usage"].level == "ok"
     parking = lines["parking"]
     assert (parking.level, parking.value) == ("ok", 1), "8,192 MiB hold one conversation of 4,498"
+    assert "default" not in parking.text
 
 
 def test_parking_that_cannot_hold_one() -> None:

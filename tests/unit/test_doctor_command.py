@@ -230,6 +230,20 @@ def test_explain_says_why(
     assert words in capsys.readouterr().out
 
 
+def test_explain_tells_an_excerpt_where_the_record_has_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    excerpt = {"before": "it is ", "was": "09:14\n\x1b[31m\x9b", "now": ""}
+    made = ledgers.paper_day()[100]
+    folder = ledgers.write(tmp_path, [made, made | {"request_id": "req_told", "excerpt": excerpt}])
+    assert status("explain", "req_told", "--ledger", folder) == 0
+    text = capsys.readouterr().out
+    assert 'Behind "it is " it read "09:14\\n\\u001b[31m\\u009b" there and now reads nothing.' in text
+    assert text.count("\n") == 1, "one paragraph, and nothing that a terminal obeys"
+    assert status("explain", made["request_id"], "--ledger", folder) == 0
+    assert "now reads" not in capsys.readouterr().out
+
+
 class Sidecar(BaseHTTPRequestHandler):
     """A sidecar's /admin/sessions as the contract has it."""
 

@@ -203,6 +203,7 @@ class ClickHouse(BaseHTTPRequestHandler):
             "verdict": verdict.get("name"),
             "fault": (record["fault"] or {}).get("kind"),
             "told_context": None,
+            "streamed_ttft": record["ttft_seconds"] if record["stream"] else None,
             "prompt_bytes": prompt.get("bytes"),
             "head": prompt.get("head", []),
         }

@@ -1,6 +1,8 @@
 """Following a log file through everything that happens to one."""
 
+import gzip
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -106,6 +108,112 @@ def test_truncation_and_more_than_was_there(log: Log) -> None:
     os.truncate(log.path, 0)
     log.write("second, which is longer than the first\n")
     assert log.read() == ["second, which is longer than the first"]
+
+
+def rotate(path: Path, keep: int = 5) -> None:
+    """As logrotate does by renaming."""
+    for number in range(keep, 0, -1):
+        older = path.with_name(f"{path.name}.{number}")
+        if older.exists():
+            older.rename(path.with_name(f"{path.name}.{number + 1}"))
+    path.rename(path.with_name(f"{path.name}.1"))
+
+
+@pytest.mark.parametrize("times", [1, 2, 3, 5])
+def test_several_rotations_between_two_looks(log: Log, times: int) -> None:
+    log.write("a 0\n")
+    assert log.read() == ["a 0"]
+    expected = []
+    for number in range(times):
+        log.write(f"b {number}\nnot ended {number}")
+        expected += [f"b {number}", f"not ended {number}"]
+        rotate(log.path)
+    log.write("c\n")
+    assert log.read(4 * times) == [*expected, "c"]
+    assert (log.follower.rotations, log.follower.lost) == (times, 0)
+    log.write("d\n")
+    assert log.read() == ["d"]
+    rotate(log.path)
+    log.write("e\n")
+    assert log.read(8) == ["e"], "what was read is not read again"
+
+
+def test_rotations_by_date(log: Log) -> None:
+    log.write("one\n")
+    assert log.read() == ["one"]
+    for day in (28, 29, 30):
+        log.write(f"end of {day}\n")
+        log.path.rename(log.path.with_name(f"{log.path.name}-202611{day}"))
+    log.write("now\n")
+    assert log.read(12) == ["end of 28", "end of 29", "end of 30", "now"]
+
+
+def test_older_files_and_those_of_others_are_left_alone(log: Log) -> None:
+    for name in ("engine.log.1", "engine.log.2", "engine.log-20260101", "engine.logs", "other.log.1"):
+        log.path.with_name(name).write_text("old\n")
+        os.utime(log.path.with_name(name), (1, 1))
+    log.path.with_name("engine.log.d").mkdir()
+    log.path.with_name("engine.logs").write_text("of another\n")
+    log.write("one\n")
+    assert log.read() == ["one"]
+    rotate(log.path)
+    rotate_target = log.path.with_name("engine.log.3")
+    assert rotate_target.read_text() == "old\n"
+    log.write("two\n")
+    assert log.read(6) == ["two"]
+    assert (log.follower.rotations, log.follower.lost) == (1, 0)
+
+
+def test_a_file_that_was_packed_unread_is_counted(log: Log) -> None:
+    log.write("one\n")
+    assert log.read() == ["one"]
+    rotate(log.path)
+    log.write("two\n")
+    rotate(log.path)
+    with gzip.open(log.path.with_name("engine.log.1.gz"), "wb") as packed:
+        packed.write(log.path.with_name("engine.log.1").read_bytes())
+    log.path.with_name("engine.log.1").unlink()
+    log.write("three\n")
+    assert log.read(8) == ["three"]
+    assert (log.follower.rotations, log.follower.lost) == (2, 1)
+
+
+def test_the_first_file_is_gone_and_the_next_is_there(log: Log) -> None:
+    log.write("one\n")
+    assert log.read() == ["one"]
+    log.write("end of one\n")
+    log.path.unlink()
+    log.write("two\n")
+    log.path.rename(log.path.with_name("engine.log.1"))
+    log.write("three\n")
+    assert log.read(8) == ["end of one", "two", "three"]
+
+
+@pytest.mark.parametrize("half", ["", "and a half"])
+def test_a_copy_that_was_taken_before_the_cut(log: Log, half: str) -> None:
+    log.write("first\n")
+    assert log.read() == ["first"]
+    log.write("read" + half)
+    assert log.read() == []
+    log.write(" by halves\nunread\n")
+    shutil.copyfile(log.path, log.path.with_name("engine.log.1"))
+    os.truncate(log.path, 0)
+    log.write("anew\n")
+    assert log.read(8) == [f"read{half} by halves", "unread", "anew"]
+    assert (log.follower.rotations, log.follower.dropped) == (1, 0)
+    log.write("more\n")
+    assert log.read() == ["more"]
+
+
+def test_a_copy_of_an_earlier_cut_is_not_read_again(log: Log) -> None:
+    log.write("the same first line\none\n")
+    assert len(log.read()) == 2
+    older = log.path.with_name("engine.log.1")
+    older.write_text("the same first line\none\nof long ago\n")
+    os.utime(older, (1, 1))
+    os.truncate(log.path, 0)
+    log.write("two\n")
+    assert log.read(8) == ["two"]
 
 
 def test_removal_and_return(log: Log) -> None:

@@ -3,6 +3,7 @@
 import math
 import statistics
 
+from foreword._core import snapshot_bytes
 from foreword.check.line import Line
 from foreword.engines.base import Engine, Fetch
 from foreword.engines.loglines import Parked, Unknown
@@ -139,19 +140,19 @@ def _parking(reading: Reading, window: int | None, snapshots: list[tuple[int, in
         return Line(name, "warn", False, text, "start Strata with --conversation-cache-mib")
     if budget is None:
         return Line(name, "warn", None, "on, with a budget that it does not tell", "see its start-up line")
-    size = None if window is None else snapshot_size(snapshots, window)
     shown = f"budget {budget / _MIB:,.0f} MiB"
-    if size is None:
-        text = f"{shown}; how large a conversation of the context length is, is not known yet"
-        return Line(
-            name,
-            "warn",
-            None,
-            text,
-            "park a long conversation, with FOREWORD_ENGINE_LOG set, and check again",
-        )
+    if window is None:
+        text = f"{shown}; the context length is not told, so how many conversations of it fit is not known"
+        return Line(name, "warn", None, text, "see Strata's start-up line for the context length")
+    own = snapshot_size(snapshots, window)
+    size = snapshot_bytes([], [window])[0] if own is None else own
     fits = math.floor(budget / size)
     text = f"{shown}; a conversation of the context length takes about {size / _MIB:,.0f} MiB"
+    if own is None:
+        # Sizes go by the model: the default is the planner's, as measured on one.
+        text += " by the planner's default table, as no conversation was parked in the log yet"
+        todo = "park a long conversation, with FOREWORD_ENGINE_LOG set, and check again for this engine's own sizes"
+        return Line(name, "ok" if fits else "warn", fits, f"{text}: {fits} fit", todo)
     if fits < 1:
         return Line(name, "fail", 0, text, f"set --conversation-cache-mib above {math.ceil(size / _MIB)}")
     return Line(name, "ok", fits, f"{text}: {fits} fit")

@@ -26,6 +26,8 @@ RECORD: Final = {
     "turn": "BIGINT",
     "status": "INTEGER",
     "outcome": "VARCHAR",
+    "stream": "BOOLEAN",
+    "ttft_seconds": "DOUBLE",
     "fault": "STRUCT(kind VARCHAR)",
     "usage": "STRUCT(prompt_tokens BIGINT, cached_tokens BIGINT)",
     "told": "STRUCT(input_tokens BIGINT, cache_creation_input_tokens BIGINT, cache_read_input_tokens BIGINT)",
@@ -70,6 +72,8 @@ COLUMNS: Final = (
     Column("status", "INTEGER", "status"),
     Column("outcome", "VARCHAR", "outcome"),
     Column("fault", "VARCHAR", "fault.kind"),
+    # An answer that is no stream begins when it is whole, which tells nothing of its prompt.
+    Column("streamed_ttft", "DOUBLE", "CASE WHEN stream THEN ttft_seconds END"),
     Column("prompt_tokens", "BIGINT", "usage.prompt_tokens"),
     Column("cached_tokens", "BIGINT", "usage.cached_tokens"),
     Column("told_context", "BIGINT", _TOLD),

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from foreword.doctor import client_causes, engine_causes, lengths, prompt_causes, rates, turns
 from foreword.doctor.lengths import Plateau
+from foreword.doctor.pace import Pace, timed
 from foreword.doctor.position import segment_at
 from foreword.doctor.segments import Segment, stability
 from foreword.doctor.severity import Costs
@@ -87,6 +88,7 @@ def examine(loaded: Loaded, progress: Progress) -> Diagnosis:
     segments = sorted(stability(loaded), key=lambda each: -order.get((each.entry, each.client), 0))
     progress("findings")
     plateaus = [(plateau, segment_at(loaded, plateau, segments)) for plateau in lengths.plateaus(loaded)]
+    plateaus = prompt_causes.without_accidents(plateaus, segments)
     costs, saved = Costs.measure(loaded), prompt_causes.shadows(loaded)
     findings = [
         *prompt_causes.volatile_segments(loaded, segments, costs, saved),
@@ -109,7 +111,7 @@ def examine(loaded: Loaded, progress: Progress) -> Diagnosis:
         _verdicts(loaded),
         _divergences(loaded),
         _shadow(loaded, measured),
-        sorted(findings, key=worst_first),
+        sorted(timed(findings, Pace.measure(loaded)), key=worst_first),
         list(loaded.notes),
     )
 

@@ -5,7 +5,7 @@ from html import escape
 from typing import Any, Final
 
 from foreword.doctor.diagnosis import Diagnosis
-from foreword.doctor.terminal import moment, percent, tokens
+from foreword.doctor.terminal import cost_of, moment, percent, tokens
 from foreword.doctor.values import real, text, whole
 
 _STYLE: Final = """
@@ -65,10 +65,10 @@ def _findings(found: Diagnosis) -> Iterator[str]:
     if not found.findings:
         yield '<p class="good">None.</p>'
     for finding in found.findings:
-        cost = f", {tokens(finding.tokens)} tokens read again" if finding.tokens else ""
         yield (
             f'<div class="finding {finding.severity}"><strong>{finding.severity}: {finding.id}</strong>'
-            f"<p>{escape(finding.subject)} ({finding.count:,} times{cost})</p><p>{escape(finding.advice)}</p></div>"
+            f"<p>{escape(finding.subject)} ({finding.count:,} times{cost_of(finding)})</p>"
+            f"<p>{escape(finding.advice)}</p></div>"
         )
 
 

@@ -76,18 +76,55 @@ def volatile_segments(
         )
 
 
+Pin = tuple[Plateau, tuple[str, str] | None]
+"""A plateau, and path and class of the segment at which it ends."""
+
+Place = tuple[str, str, str]
+"""Where prompts of a client part: entry, client and the class of the segment."""
+
+
+def without_accidents(found: list[Pin], segments: list[Segment]) -> list[Pin]:
+    """Leaves out lengths at which prompts happen to meet while the order of volatile segments changes.
+
+    An engine that knows some orders reuses what a new one has in common with any of them: a length here, a length
+    there, and none of them a place.
+    """
+    volatile = _volatile_places(segments)
+    return [pin for pin in found if pin[0].kind != "reordered" or _place_of(pin) not in volatile]
+
+
+def _place_of(pin: Pin) -> Place | None:
+    """The place at which a plateau ends, if the prompts made it and the records tell of it."""
+    plateau, segment = pin
+    return None if plateau.by_engine or segment is None else (plateau.entry, plateau.client, segment[1])
+
+
+def _volatile_places(segments: list[Segment]) -> set[Place | None]:
+    return {(each.entry, each.client, each.segment_class) for each in segments if each.volatile}
+
+
 def pinned_lengths(
-    found: list[tuple[Plateau, tuple[str, str] | None]],
+    found: list[Pin],
     segments: list[Segment],
     costs: Costs,
     saved: Shadows,
 ) -> Iterator[Finding]:
-    """One finding for each length at which prompts, not the engine, hold reuse."""
+    """The lengths at which prompts, not the engine, hold reuse: one finding for each.
+
+    Of those that end at one place which is volatile only the worst is told: they have one cause.
+    """
     by_path = {(each.entry, each.client, each.path): each for each in segments}
+    volatile = _volatile_places(segments)
+    told_of: set[Place | None] = set()
     for plateau, segment in found:
         if plateau.by_engine:
             continue
         path, segment_class = segment or (None, None)
+        place = _place_of((plateau, segment))
+        if place in told_of:
+            continue
+        if place in volatile:
+            told_of.add(place)
         shadow = saved.get((plateau.entry, plateau.client, path or ""), Counter())
         known = by_path.get((plateau.entry, plateau.client, path or ""))
         told = (

@@ -41,11 +41,14 @@ class Segment:
     """Later turns on which it could have changed."""
     changes: float
     """Share of those on which it did; 0 without any."""
+    in_restless_list: bool = False
+    """Whether it is one of a list of tools that changes on most later turns, each time elsewhere."""
 
     @property
     def volatile(self) -> bool:
-        """Whether it changes on most later turns."""
-        return self.later >= _EVIDENCE and self.changes >= VOLATILE
+        """Whether it changes on most later turns, or its list does and it is one that changed."""
+        restless = self.in_restless_list and self.changes > 0
+        return self.later >= _EVIDENCE and (self.changes >= VOLATILE or restless)
 
     def as_json(self) -> dict[str, object]:
         """For the report."""
@@ -123,6 +126,7 @@ def stability(loaded: Loaded) -> list[Segment]:
         FROM paths LEFT JOIN changes USING (entry, client, path) ORDER BY entry, client, position, path
         """
     )
+    restless = _restless(loaded)
     return [
         Segment(
             entry=str(row["entry"]),
@@ -137,6 +141,19 @@ def stability(loaded: Loaded) -> list[Segment]:
             longest=whole(row["longest"]),
             later=whole(row["later"]),
             changes=real(row["changes"]),
+            in_restless_list=row["class"] == "tools" and (str(row["entry"]), str(row["client"])) in restless,
         )
         for row in rows
     ]
+
+
+def _restless(loaded: Loaded) -> set[tuple[str, str]]:
+    """Entries and clients whose tools change on most later turns by their verdicts, wherever in the list."""
+    rows = loaded.rows(
+        f"""
+        SELECT entry, client FROM turns GROUP BY ALL
+        HAVING count(*) FILTER (later) >= {_EVIDENCE}
+           AND count(*) FILTER (verdict = 'changed' AND class = 'tools') >= {VOLATILE} * count(*) FILTER (later)
+        """
+    )
+    return {(str(row["entry"]), str(row["client"])) for row in rows}

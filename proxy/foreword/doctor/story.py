@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import orjson
+
 from foreword.doctor import advice
 from foreword.findings import advice as shared
 
@@ -32,8 +34,8 @@ def story(record: Mapping[str, Any]) -> str:
     """The paragraph."""
     usage = _object(record.get("usage"))
     verdict = _object(record.get("verdict"))
-    sentences = [_came(record), _reused(usage, verdict), _lost(usage, verdict), _why(verdict), _done(record)]
-    sentences.append(_advice(record, verdict))
+    sentences = [_came(record), _reused(usage, verdict), _lost(usage, verdict), _why(verdict), _read(record)]
+    sentences += [_done(record), _advice(record, verdict)]
     return " ".join(sentence for sentence in sentences if sentence)
 
 
@@ -92,6 +94,22 @@ def _why(verdict: Mapping[str, Any]) -> str:
     return (
         f"The prompt differs from the turn before{where}{how}, and everything behind it had to be read.{upto}"
     )
+
+
+def _read(record: Mapping[str, Any]) -> str:
+    """The words at the divergence, where the record has them."""
+    excerpt = _object(record.get("excerpt"))
+    before, was, now = (_quoted(excerpt.get(name)) for name in ("before", "was", "now"))
+    if not (was or now):
+        return ""
+    behind = f"Behind {before} it" if before else "It"
+    return f"{behind} read {was or 'nothing'} there and now reads {now or 'nothing'}."
+
+
+def _quoted(text: object) -> str:
+    """A text of a prompt for a terminal: in quotes, on one line, without control characters; empty for none."""
+    quoted = orjson.dumps(text).decode() if isinstance(text, str) and text else ""
+    return "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in quoted)
 
 
 def _done(record: Mapping[str, Any]) -> str:

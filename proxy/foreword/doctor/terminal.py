@@ -9,6 +9,7 @@ from foreword.doctor.diagnosis import Diagnosis
 from foreword.doctor.segments import Segment
 from foreword.doctor.style import Style
 from foreword.doctor.values import real, text, whole
+from foreword.findings import Finding
 
 Row = dict[str, object]
 
@@ -34,6 +35,22 @@ def tokens(count: object) -> str:
 def percent(share: object) -> str:
     """A share, or a dash where none can be told."""
     return ABSENT if share is None else f"{real(share):.1%}"
+
+
+def lasting(seconds: float) -> str:
+    """A span of time, short."""
+    for size, name in ((86_400, "days"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {name}"
+    return f"{seconds:.0f} s"
+
+
+def cost_of(finding: Finding) -> str:
+    """What a finding cost, as the end of a list."""
+    if not finding.tokens:
+        return ""
+    took = "" if finding.seconds is None else f", which took the engine {lasting(finding.seconds)}"
+    return f", {tokens(finding.tokens)} tokens read again{took}"
 
 
 def moment(seconds: object) -> str:
@@ -82,8 +99,8 @@ def _findings(found: Diagnosis, style: Style) -> Iterator[str]:
         return
     for finding in found.findings:
         label = style.paint(f"{finding.severity:8}", *_COLOURS[finding.severity])
-        cost = f", {tokens(finding.tokens)} tokens read again" if finding.tokens else ""
-        yield f"{label} {style.paint(finding.id, 'bold')}: {finding.subject} ({finding.count:,} times{cost})"
+        told = f"{finding.subject} ({finding.count:,} times{cost_of(finding)})"
+        yield f"{label} {style.paint(finding.id, 'bold')}: {told}"
         yield from textwrap.wrap(
             finding.advice, _WIDTH, initial_indent=" " * 9, subsequent_indent=" " * 9, break_on_hyphens=False
         )

@@ -10,6 +10,7 @@ from foreword.findings.board import Board
 from foreword.findings.exchange import Exchange
 from foreword.findings.finding import Finding, Severity
 from foreword.findings.memory import Memory
+from foreword.findings.pace import Pace
 
 HEALTHY = 20
 """Healthy exchanges in a row after which a subject counts as well again."""
@@ -59,7 +60,9 @@ class Case:
     requests: int = 0
     """Exchanges among which the ``count`` bad ones were found."""
     tokens: int | None = None
-    """Tokens lost, as far as they are known."""
+    """Tokens lost, as far as they are known, ..."""
+    lost_of: Counter[str] = field(default_factory=Counter)
+    """... and those of each model, which take their time each."""
     prompt: int = 0
     """Prompt tokens of the bad exchanges."""
     open: bool = False
@@ -87,6 +90,7 @@ class Case:
         self.prompt += exchange.prompt or 0
         if tokens is not None:
             self.tokens = (self.tokens or 0) + tokens
+            self.lost_of[exchange.model] += tokens
         self.shadow.update(exchange.shadow)
         if exchange.line is not None and len(self.lines) < LINES:
             self.lines.add(exchange.line)
@@ -100,6 +104,14 @@ class Case:
             return False
         self.quiet += 1
         return self.quiet >= max(HEALTHY, PATIENCE * self.longest_quiet)
+
+    def seconds(self, tokens: int | None, pace: Pace) -> float | None:
+        """What ``tokens`` of the lost ones took to be read; None unless the pace of each model is known."""
+        rates = [(lost, pace.rate(model)) for model, lost in self.lost_of.items() if lost]
+        known = [lost * rate for lost, rate in rates if rate is not None]
+        if tokens is None or not rates or len(known) < len(rates):
+            return None
+        return round(tokens * sum(known) / sum(lost for lost, _ in rates), 3)
 
     def severity(self) -> Severity:
         """By the share of their prompts that the bad exchanges lost."""
@@ -121,6 +133,9 @@ class Detector(ABC, Generic[C]):
     """Reads exchanges one after the other and keeps its findings on the board up to date."""
 
     id: ClassVar[str]
+
+    pace = Pace()
+    """What was learnt of the engine's pace; nothing until `Detectors` puts in the one that it keeps."""
 
     def __init__(self, board: Board, case: type[C]) -> None:
         self._board = board
@@ -171,6 +186,7 @@ class Detector(ABC, Generic[C]):
     ) -> None:
         """Opens the finding of a case, or renews it. ``count`` and ``tokens`` stand for the case's own if given."""
         case.open = True
+        tokens = case.tokens if tokens is None else tokens
         saved = {"shadow": dict(case.shadow)} if case.shadow else {}
         self._board.set(
             Finding(
@@ -181,7 +197,8 @@ class Detector(ABC, Generic[C]):
                 case.last_seen,
                 case.count if count is None else count,
                 advice,
-                tokens=case.tokens if tokens is None else tokens,
+                tokens=tokens,
+                seconds=case.seconds(tokens, self.pace),
                 evidence={**evidence, **saved},
             )
         )

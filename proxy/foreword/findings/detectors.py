@@ -11,6 +11,7 @@ from foreword.findings.eviction import CheckpointCollapse, EvictionStorm
 from foreword.findings.exchange import Exchange
 from foreword.findings.minimum import BelowMinimum
 from foreword.findings.overflow import OverflowLoop
+from foreword.findings.pace import Pace
 from foreword.findings.pinned import PinnedReuse
 from foreword.findings.reassembled import ReassembledBlock
 from foreword.findings.reporting import UsageNotReported
@@ -40,9 +41,12 @@ class Detectors:
             UsageNotReported(board),
             BelowMinimum(board),
         )
+        self._pace = Pace()
+        for detector in self._all:
+            detector.pace = self._pace
         self._now = float("-inf")
         self._expired = float("-inf")
-        self.failures: dict[str, int] = {detector.id: 0 for detector in self._all}
+        self.failures: dict[str, int] = dict.fromkeys((*(each.id for each in self._all), "pace"), 0)
         """Records that a detector failed on, by its id."""
 
     def note(self, record: Mapping[str, object]) -> None:
@@ -54,6 +58,10 @@ class Detectors:
         expiring = self._now - self._expired >= EXPIRY_SECONDS
         if expiring:
             self._expired = self._now
+        try:
+            self._pace.note(exchange)
+        except Exception:
+            self._failed("pace")
         for detector in self._all:
             try:
                 detector.note(exchange)

@@ -57,6 +57,8 @@ class Exchange:
     """Tokens that each rule which is off would have saved."""
     text_bytes: int | None
     """The length of the rendered prompt."""
+    streamed_ttft: float | None
+    """Seconds to the first byte of a streamed answer."""
     _prompt: Mapping[str, object]
 
     @classmethod
@@ -84,6 +86,7 @@ class Exchange:
                 if (saved := _count(tokens))
             },
             text_bytes=_count(prompt.get("bytes")),
+            streamed_ttft=_number(record.get("ttft_seconds")) if record.get("stream") is True else None,
             _prompt=prompt,
         )
 

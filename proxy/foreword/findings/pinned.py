@@ -107,7 +107,9 @@ class PinnedReuse(Detector[Pinned]):
         case = self._case(key, exchange)
         # A prompt that did not change and found nothing at all was dropped by the engine, not stopped.
         stopped = verdict.name == "changed" or (verdict.name in STOPPING and cached > 0)
-        stopped = stopped and not exchange.asks_anew()
+        # An engine that knows some orders of the same segments reuses what a new one has in common with any of them:
+        # a length here, a length there, and none of them a place.
+        stopped = stopped and not exchange.asks_anew() and verdict.kind != "reordered"
         turn = Turn(prompt, cached, verdict.lost, stopped)
         case.add(turn)
         if exchange.line is None or not (stopped or verdict.name in REUSED):

@@ -95,6 +95,7 @@ def _log(observer: Observer) -> Iterator[tuple[str, float]]:
         return
     yield "engine_log_up|", int(follower.trouble is None)
     yield "engine_log_rotations_total|", follower.rotations
+    yield "engine_log_files_lost_total|", follower.lost
     yield "engine_full_rereads_total|", observer.parking.full_rereads
     for result, count in observer.lines.items():
         yield f"engine_log_lines_total|result={result}", count

@@ -7,7 +7,8 @@ use crate::json::{Edits, Tape, Value};
 use crate::profile::UsageMode;
 use crate::relay;
 use crate::request::{Ids, Route};
-use crate::translate::{count, error, models, response, stream};
+use crate::translate::models::{self, Wanted};
+use crate::translate::{count, error, response, stream};
 use crate::usage::EngineUsage;
 
 /// What is known of an answer when it is over: for records and metrics, raw as the engine said it.
@@ -74,6 +75,8 @@ pub struct Reader {
     /// What is known of an answer that was read whole.
     summary: Summary,
     estimated: bool,
+    /// The model that is asked for, where it is one.
+    wanted: Option<Wanted>,
 }
 
 /// How a stream is read.
@@ -111,9 +114,9 @@ impl Reader {
             Route::Messages => Stream::Translated(Box::new(stream::Stream::new(&ask))),
             Route::Chat | Route::Completions => Stream::Chat(Box::new(relay::chat::Relay::new(&ask))),
             Route::Responses => Stream::Responses(Box::new(relay::responses::Relay::new(&ask))),
-            Route::CountTokens | Route::Models | Route::Other => Stream::Plain(false),
+            Route::CountTokens | Route::Models | Route::Model | Route::Other => Stream::Plain(false),
         };
-        Self { ask, stream, summary: Summary::default(), estimated: false }
+        Self { ask, stream, summary: Summary::default(), estimated: false, wanted: None }
     }
 
     /// Also tells the client this diagnosis of its cache: JSON of the vendor's form. To be said before anything is read.
@@ -121,11 +124,17 @@ impl Reader {
         *self = Self::new(Ask { diagnostics: Some(diagnostics), ..self.ask.clone() });
     }
 
+    /// Of the engine's models only this one is told: by the `name` that the client gave it, which may stand for the
+    /// `served` one. To be said before anything is read.
+    pub fn want_model(&mut self, name: String, served: Option<String>) {
+        self.wanted = Some(Wanted { name, served });
+    }
+
     /// The dialect that the client expects errors in.
     pub fn dialect(&self) -> Dialect {
         match self.ask.route {
             Route::Messages | Route::CountTokens => Dialect::Messages,
-            Route::Models if self.ask.anthropic => Dialect::Messages,
+            Route::Models | Route::Model if self.ask.anthropic => Dialect::Messages,
             _ => Dialect::OpenAi,
         }
     }
@@ -197,6 +206,10 @@ impl Reader {
                 None => self.estimate(),
             }),
             Route::Models if self.ask.anthropic => models::anthropic(body, &self.ask.aliases).map(Bytes::from),
+            Route::Model => match &self.wanted {
+                Some(wanted) => models::one(body, wanted, self.ask.anthropic).map(Bytes::from),
+                None => Ok(body.clone()),
+            },
             Route::Models | Route::Other => Ok(body.clone()),
             _ => self.passed(body),
         }

@@ -24,6 +24,8 @@ pub enum Route {
     Responses,
     /// GET /v1/models
     Models,
+    /// One model of that list.
+    Model,
     /// Anything else: passes untouched.
     Other,
 }
@@ -106,6 +108,8 @@ pub fn prepare(request: Request, profile: &Profile, ids: Ids) -> Result<Prepared
     let plan = Plan::new(&request, profile, ids);
     match request.route {
         Route::Models | Route::Other => Ok(plan.unchanged(request.body)),
+        Route::Model if profile.anthropic_upstream => Ok(plan.unchanged(request.body)),
+        Route::Model => Ok(Plan { path: Some("/v1/models"), ..plan }.unchanged(Bytes::new())),
         // Toward Anthropic itself only what the operator set is done: a mapped model name.
         _ if profile.anthropic_upstream => Ok(plan.pass(request.body, |_, _, _| {})),
         Route::Messages | Route::CountTokens => plan.messages(&request.body),
@@ -256,7 +260,7 @@ impl<'p> Plan<'p> {
 }
 
 /// The first 256 bytes at most, cut between characters.
-pub(crate) fn shortened(model: &str) -> String {
+pub fn shortened(model: &str) -> String {
     let mut end = model.len().min(256);
     while !model.is_char_boundary(end) {
         end -= 1;
@@ -268,7 +272,7 @@ pub(crate) fn shortened(model: &str) -> String {
 const MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The text of a body.
-fn behind_mark(body: &Bytes) -> Bytes {
+pub(crate) fn behind_mark(body: &Bytes) -> Bytes {
     body.slice(if body.starts_with(MARK) { MARK.len() } else { 0 }..)
 }
 

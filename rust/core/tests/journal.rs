@@ -628,3 +628,31 @@ fn every_verdict_has_a_name_of_its_own() {
     let names: std::collections::BTreeSet<_> = Name::ALL.iter().map(|name| name.name()).collect();
     assert_eq!(names.len(), Name::ALL.len());
 }
+
+#[test]
+fn what_a_line_was_two_turns_ago_is_not_shared_with_the_turn_before() {
+    let texts = ["one", "two", "three"].map(|text| words(text, 3000));
+    // Differs from the first early, and late.
+    let early = texts[0].replacen("one 20 ", "ONE 20 ", 1);
+    let late = texts[0].replacen("one 200 ", "ONE 200 ", 1);
+    let turns = conversation("sys", "task", 4);
+    let with = |turn: usize, system: [&String; 2]| {
+        let mut made = turns[turn].clone();
+        made["system"] = json!(system.map(|text| json!({"type": "text", "text": text})));
+        made
+    };
+    let [one, two, three] = &texts;
+    let place = early.find("ONE").unwrap() as u64;
+    for (turn_two, turn_three, within) in
+        [([two, one], [one, three], 0), ([&early, two], [&late, two], place / 256 * 256)]
+    {
+        let mut room = Room::new();
+        for (turn, system) in [[one, two], turn_two].into_iter().enumerate() {
+            room.warm(&session(1), &with(turn + 1, system));
+        }
+        let prompt = room.cut(&with(3, turn_three));
+        let standing = room.journal.look(&prompt, &session(1));
+        assert_eq!(standing.relation.name(), "changed");
+        assert_eq!(standing.shared_bytes, prompt.segments[1].end + within);
+    }
+}

@@ -46,6 +46,8 @@ pub struct Config {
     pub export: export::Config,
     /// Requests that are captured whole from the start on.
     pub capture: Option<Order>,
+    /// Whether records hold what stands where a prompt left its line, in its own words.
+    pub excerpts: bool,
 }
 
 /// What was learnt of the engine since the start.
@@ -148,12 +150,15 @@ impl Gateway {
                 notices.warn(format!("nothing is captured: {error}"));
             }
         }
+        if config.excerpts {
+            notices.warn("excerpts are on: records hold up to 80 bytes OF TEXT on each side of a change".to_owned());
+        }
         let port = Port::new().map_err(|error| format!("no completion port: {error}"))?;
         let shared = Arc::new(Shared {
             upstream,
             limits: config.limits,
             stats: Stats::default(),
-            prefixes: Arc::new(Prefixes::new(config.journal, export.digests().clone())),
+            prefixes: Arc::new(Prefixes::new(config.journal, export.digests().clone(), config.excerpts)),
             export,
             capture,
             notices,

@@ -6,6 +6,7 @@
 pub mod capture;
 pub mod clickhouse;
 pub mod digest;
+mod excerpts;
 pub mod exchange;
 pub mod export;
 pub mod gateway;
@@ -21,6 +22,7 @@ pub mod record;
 mod rendering;
 mod silence;
 pub mod stats;
+mod target;
 mod told;
 pub mod upstream;
 pub mod who;

@@ -26,6 +26,7 @@ use crate::prefixes::Trace;
 use crate::record::Record;
 use crate::rendering::{self, Doubt};
 use crate::silence::{Due, Silence};
+use crate::target;
 use crate::told;
 use crate::upstream::{Answer, AnswerBody, Call, Failure};
 use crate::who;
@@ -191,6 +192,7 @@ fn entry(opening: &Opening) -> &'static str {
         Route::Completions => "/v1/completions",
         Route::Responses => "/v1/responses",
         Route::Models => "/v1/models",
+        Route::Model => "/v1/models/{id}",
         Route::Other => "other",
     }
 }
@@ -304,9 +306,12 @@ impl Exchange<'_> {
         let messages = prepared.notes.messages;
         let scanned = prepared.scanned.take();
         let look = move || {
-            let mut seen = see(route, &scanned?, &profile)?;
+            let body = scanned?;
+            let mut seen = see(route, &body, &profile)?;
             seen.prompt.messages = messages;
-            Some((prefixes.look(seen.prompt, &client, seen.session.as_deref())?, seen.diagnose))
+            let mut trace = prefixes.look(seen.prompt, &client, seen.session.as_deref())?;
+            prefixes.read(&mut trace, route, body.text(), &profile);
+            Some((trace, seen.diagnose))
         };
         self.looking = Some(if here {
             Looking::Done(Box::new(look()))
@@ -348,12 +353,19 @@ impl Exchange<'_> {
             .model
             .as_deref()
             .map(|model| profile.upstream_model(model).map_or_else(|| model.to_owned(), str::to_owned));
-        self.record.usage_mode = (prepared.reader.dialect() == Dialect::Messages).then_some(profile.usage);
+        let mut reader = prepared.reader;
+        self.record.usage_mode = (reader.dialect() == Dialect::Messages).then_some(profile.usage);
         self.record.model = prepared.model;
         self.record.stream = prepared.stream;
         self.record.notes = Some(prepared.notes);
         if opening.route != Route::Other {
-            self.dialect = prepared.reader.dialect();
+            self.dialect = reader.dialect();
+        }
+        if opening.route == Route::Model {
+            let name = target::model(&opening.target);
+            let served = profile.upstream_model(&name).map(str::to_owned);
+            self.record.model = Some(request::shortened(&name));
+            reader.want_model(name, served);
         }
         let target = prepared.path.map_or_else(|| opening.target.clone(), str::to_owned);
         let translated = prepared.path.is_some();
@@ -365,7 +377,7 @@ impl Exchange<'_> {
             headers: upstream_headers(opening, translated),
             body: prepared.body.into_parts(),
         };
-        Ok((call, prepared.reader))
+        Ok((call, reader))
     }
 
     /// What the client is told of its cache, in its vendor's form.
@@ -528,18 +540,25 @@ impl Exchange<'_> {
         if self.out.is_empty() && !self.head_sent {
             self.start(sent);
         }
-        self.flush(sent).await;
+        self.put(sent).await;
+    }
+
+    /// Puts what the engine's answer became into the outbox, behind the head.
+    async fn flush(&mut self, sent: Option<&HeaderMap>) {
+        if !self.out.is_empty() {
+            self.record.first_byte();
+            self.put(sent).await;
+        }
     }
 
     /// Puts what was written into the outbox, behind the head.
-    async fn flush(&mut self, sent: Option<&HeaderMap>) {
+    async fn put(&mut self, sent: Option<&HeaderMap>) {
         if self.out.is_empty() {
             return;
         }
         if !self.head_sent {
             self.start(sent);
         }
-        self.record.first_byte();
         self.record.answer_bytes += self.out.len();
         self.outbox.body(&self.out).await;
         self.out.clear();

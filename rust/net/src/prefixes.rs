@@ -6,14 +6,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::Bytes;
 use foreword_core::profile::{LateSystem, Profile};
 use foreword_core::prompt::diagnosis::Diagnosis;
 use foreword_core::prompt::journal::{Entry, Journal, Limits, Line, Relation, Standing, Told, Turn, Who};
 use foreword_core::prompt::segment::{Class, Prompt, Segment};
 use foreword_core::prompt::verdict::{Name, Verdict};
+use foreword_core::request::Route;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::digest::Digests;
+use crate::excerpts::{self, Excerpts};
 use crate::json::{Object, list};
 use crate::outbox::locked;
 use crate::record::Record;
@@ -37,6 +40,8 @@ pub(crate) struct Prefixes {
     failures: AtomicU64,
     pending: Mutex<VecDeque<(Record, Trace)>>,
     digests: Digests,
+    /// None where excerpts are off: then no text outlives its request.
+    excerpts: Option<Excerpts>,
 }
 
 /// One exchange's way through the journal.
@@ -49,6 +54,10 @@ pub(crate) struct Trace {
     entry: Option<Entry>,
     /// What to ask the engine, should the verdict leave open who lost the prefix.
     doubt: Option<Doubt>,
+    /// Held until the engine takes the request up, where excerpts are on.
+    body: Option<(Route, Bytes)>,
+    /// What stands where the prompt left its line, as JSON.
+    excerpt: Option<String>,
 }
 
 impl Trace {
@@ -86,9 +95,10 @@ impl Trace {
 }
 
 impl Prefixes {
-    pub(crate) fn new(limits: Limits, digests: Digests) -> Self {
+    pub(crate) fn new(limits: Limits, digests: Digests, excerpts: bool) -> Self {
         let journal = Mutex::new(Journal::new(limits));
-        Self { limits, journal, failures: AtomicU64::new(0), pending: Mutex::default(), digests }
+        let excerpts = excerpts.then(Excerpts::default);
+        Self { limits, journal, failures: AtomicU64::new(0), pending: Mutex::default(), digests, excerpts }
     }
 
     /// Works on the journal. A fault in it costs what it knows, never an exchange.
@@ -102,7 +112,7 @@ impl Prefixes {
     }
 
     /// Where a prompt stands. `session` is what the body says, if the headers say nothing.
-    pub(crate) fn look(&self, prompt: Prompt, client: &Client, session: Option<&str>) -> Option<Trace> {
+    pub(crate) fn look(&self, mut prompt: Prompt, client: &Client, session: Option<&str>) -> Option<Trace> {
         let id = client.session.as_deref().or(session);
         let key = id.map(|id| [id, "\0", client.agent.as_deref().unwrap_or_default()].concat());
         let who = Who {
@@ -110,8 +120,22 @@ impl Prefixes {
             client: client.name,
             shown: id.map(|id| self.digests.session(id).to_string()),
         };
-        let standing = self.with(|journal| Some(journal.look(&prompt, &who)))?;
-        Some(Trace { who, prompt: Some(prompt), standing, entry: None, doubt: None })
+        let standing = self.with(|journal| {
+            journal.fit(&mut prompt, &who);
+            Some(journal.look(&prompt, &who))
+        })?;
+        Some(Trace { who, prompt: Some(prompt), standing, entry: None, doubt: None, body: None, excerpt: None })
+    }
+
+    /// Notes what stands where the prompt of a decoded `body` left its line, if excerpts are on.
+    pub(crate) fn read(&self, trace: &mut Trace, route: Route, body: &Bytes, profile: &Profile) {
+        let Some(excerpts) = &self.excerpts else { return };
+        let standing = &trace.standing;
+        if let (Relation::Changed(_), Some(line)) = (standing.relation, standing.line()) {
+            let found = excerpts.compare(line, route, body, standing.shared_segments, profile);
+            trace.excerpt = found.as_ref().map(excerpts::described);
+        }
+        trace.body = Some((route, body.clone()));
     }
 
     /// Compares the prompt with that of an earlier answer.
@@ -128,6 +152,10 @@ impl Prefixes {
         let entry = self.with(|journal| journal.enter(&prompt, &trace.standing, &trace.who, model, began));
         record.place = entry.as_ref().map(|entry| (entry.line, entry.turn));
         record.prompt = Some(self.describe(&prompt, &trace.standing));
+        record.excerpt = trace.excerpt.take();
+        if let (Some(excerpts), Some((route, body)), Some(entry)) = (&self.excerpts, trace.body.take(), &entry) {
+            excerpts.keep(entry.line, route, body);
+        }
         trace.entry = entry;
     }
 

@@ -1,5 +1,5 @@
 //! The exchange record: one JSON object that says how an exchange went. Lengths, names and the engine's own
-//! usage; never a text of the conversation.
+//! usage; never a text of the conversation, but for the excerpt that an operator has switched on.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -72,6 +72,8 @@ pub struct Record {
     pub prompt: Option<String>,
     /// Tokens that rules which are off would have saved.
     pub shadow: Vec<(&'static str, u64)>,
+    /// What stands where the prompt left its line, as JSON: text, and so only there where excerpts are on.
+    pub excerpt: Option<String>,
     /// When the exchange began.
     started: Instant,
     clock: SystemTime,
@@ -109,6 +111,7 @@ impl Record {
             verdict: None,
             prompt: None,
             shadow: Vec::new(),
+            excerpt: None,
             started: Instant::now(),
             clock: SystemTime::now(),
             prepared: None,
@@ -127,7 +130,7 @@ impl Record {
         self.duration = Some(self.started.elapsed());
     }
 
-    /// The first byte for the client is there.
+    /// The first byte of the answer is there; what breaks a silence is none.
     pub fn first_byte(&mut self) {
         self.first.get_or_insert_with(|| self.started.elapsed());
     }
@@ -145,7 +148,7 @@ impl Record {
             Route::Chat => "chat",
             Route::Completions => "completions",
             Route::Responses => "responses",
-            Route::Models => "models",
+            Route::Models | Route::Model => "models",
             Route::Other => "other",
         }
     }
@@ -222,6 +225,9 @@ impl Record {
         let mut shadow = Object::default();
         self.shadow.iter().for_each(|(rule, tokens)| shadow.raw(rule, tokens.to_string()));
         json.raw("shadow", shadow.end());
+        if let Some(excerpt) = &self.excerpt {
+            json.raw("excerpt", excerpt);
+        }
         json
     }
 

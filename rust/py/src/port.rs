@@ -207,6 +207,7 @@ const ROUTES: &[(&str, Route)] = &[
     ("completions", Route::Completions),
     ("responses", Route::Responses),
     ("models", Route::Models),
+    ("model", Route::Model),
     ("other", Route::Other),
 ];
 
@@ -274,6 +275,7 @@ fn read_config(config: &Bound<'_, PyDict>) -> PyResult<Config> {
         },
         export: read_export(config)?,
         capture: read_capture(config)?,
+        excerpts: required(config, "excerpts")?.extract()?,
     })
 }
 

@@ -21,6 +21,13 @@ pub struct Tag {
     pub opens: bool,
 }
 
+impl Tag {
+    /// What goes into the first link of a segment that is rendered so.
+    pub(super) fn link(self) -> u128 {
+        u128::from(self.voice as u8) | if self.opens { 0x80 } else { 0 }
+    }
+}
+
 /// Who says a segment, and in what form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -45,23 +52,33 @@ pub struct Chain {
     segments: Vec<Segment>,
     blocks: Vec<u64>,
     end: u64,
+    /// The segment whose text is kept, by its number, and the text.
+    kept: Option<(usize, Vec<u8>)>,
 }
 
 impl Chain {
+    /// A chain that also keeps the text of segment `index`.
+    pub fn keeping(index: usize) -> Self {
+        Self { kept: Some((index, Vec::new())), ..Self::default() }
+    }
+
     /// Adds one segment that is rendered as `text`. An empty one renders to nothing and is no segment.
     pub fn add(&mut self, path: Path, class: Class, tag: Tag, text: &[u8]) {
         if text.is_empty() {
             return;
         }
-        let voice = u128::from(tag.voice as u8);
-        let mut own = voice;
-        // What a segment is rendered as goes into its first link.
-        self.all ^= voice | if tag.opens { 0x80 } else { 0 };
+        let mut own = u128::from(tag.voice as u8);
+        self.all ^= tag.link();
         for block in text.chunks(BLOCK) {
             let block = xxh3_128(block);
             own = linked(own, block);
             self.all = linked(self.all, block);
             self.blocks.push(low(self.all));
+        }
+        if let Some((index, kept)) = &mut self.kept
+            && *index == self.segments.len()
+        {
+            kept.extend_from_slice(text);
         }
         self.end += text.len() as u64;
         self.segments.push(Segment {
@@ -76,6 +93,11 @@ impl Chain {
         });
     }
 
+    /// Takes the text that was kept; empty where there is none.
+    pub fn take_kept(&mut self) -> Vec<u8> {
+        self.kept.take().map(|(_, text)| text).unwrap_or_default()
+    }
+
     /// The segments, and the blocks' digests.
     pub fn finish(self) -> (Vec<Segment>, Vec<u64>) {
         (self.segments, self.blocks)
@@ -83,7 +105,7 @@ impl Chain {
 }
 
 /// A digest of what came before and of a block.
-fn linked(before: u128, block: u128) -> u128 {
+pub(super) fn linked(before: u128, block: u128) -> u128 {
     let mut link = [0; 32];
     link[..16].copy_from_slice(&before.to_le_bytes());
     link[16..].copy_from_slice(&block.to_le_bytes());

@@ -21,6 +21,9 @@ const TURNS: usize = 32;
 /// Lines of a session that a prompt is compared with, the latest first.
 const CANDIDATES: usize = 8;
 
+/// Prompts of a client that one of a single text is compared with, the latest lines first: a digest each.
+const TEXTS: usize = 512;
+
 /// Models of which something is learnt.
 const MODELS: usize = 64;
 
@@ -115,6 +118,13 @@ pub struct Standing {
     pub shared_bytes: u64,
     line: Option<LineId>,
     previous: Option<NodeId>,
+}
+
+impl Standing {
+    /// The line that the prompt goes on with, if it does.
+    pub fn line(&self) -> Option<LineId> {
+        self.line
+    }
 }
 
 /// A line's number, from 1.
@@ -225,6 +235,17 @@ impl Journal {
         }
     }
 
+    /// Cuts a prompt of one text where those prompts of its client ended that it begins with; another stays as it is.
+    pub fn fit(&self, prompt: &mut Prompt, who: &Who) {
+        let Some(raw) = &prompt.raw else { return };
+        let own = self.sessions.get(&who.key()).map_or(&[][..], Vec::as_slice);
+        let tips = own.iter().rev().filter_map(|id| self.lines.get(id)).map(|line| line.tip);
+        let earlier = tips.flat_map(|tip| self.tree.ancestry(tip)).take(TEXTS);
+        let begun = earlier.filter(|(_, node)| raw.chain_at(node.bytes) == Some(node.chain));
+        let Some((longest, _)) = begun.max_by_key(|(_, node)| node.bytes) else { return };
+        super::raw::split(prompt, &self.tree.ends(longest));
+    }
+
     /// Where a prompt stands, before anything of it is entered.
     pub fn look(&self, prompt: &Prompt, who: &Who) -> Standing {
         let known = self.tree.known_bytes(prompt);
@@ -234,10 +255,11 @@ impl Journal {
         let reach = match found.relation {
             Relation::Repeat | Relation::Extends => whole,
             Relation::First | Relation::Compacted => known,
-            // What others share beyond the segment in which the line was left says nothing of the line.
+            // What anybody else was sent before, or the line before its previous prompt, says nothing of this change.
             Relation::Changed(_) => {
                 let within = prompt.segments.get(found.segments).map_or(0, |segment| u64::from(segment.bytes));
-                known.clamp(whole, whole + within)
+                let common = found.previous.map_or(0, |id| self.tree.common_bytes(id, prompt, found.segments));
+                common.clamp(whole, whole + within)
             }
         };
         let shared_segments = match found.relation {

@@ -29,19 +29,25 @@ pub struct Diagnose {
 
 /// Reads a client's body. `None` for routes without a prompt that is cut, and for what is no body of theirs.
 pub fn see(route: Route, body: &Scanned, profile: &Profile) -> Option<Seen> {
-    let form = match (route, profile.messages) {
-        (Route::Messages, MessagesMode::Translate) if !profile.anthropic_upstream => Form::Translated,
-        (Route::Messages, _) => Form::Messages,
-        (Route::Chat, _) => Form::Chat,
-        (Route::Responses, _) => Form::Responses,
-        _ => return None,
-    };
+    let form = form_of(route, profile)?;
     let read = || {
         let root = body.root();
         let prompt = cut(root, form, profile);
         (!prompt.segments.is_empty()).then(|| Seen { prompt, session: session(root), diagnose: diagnose(root, form) })
     };
     catch_unwind(AssertUnwindSafe(read)).ok().flatten()
+}
+
+/// How a route's bodies are cut; `None` for routes without a prompt that is.
+pub(super) fn form_of(route: Route, profile: &Profile) -> Option<Form> {
+    match (route, profile.messages) {
+        (Route::Messages, MessagesMode::Translate) if !profile.anthropic_upstream => Some(Form::Translated),
+        (Route::Messages, _) => Some(Form::Messages),
+        (Route::Chat, _) => Some(Form::Chat),
+        (Route::Responses, _) => Some(Form::Responses),
+        (Route::Completions, _) => Some(Form::Completions),
+        _ => None,
+    }
 }
 
 /// What the vendors' own cache diagnostics are asked for: `diagnostics` of the Messages API, whose
@@ -57,7 +63,7 @@ fn diagnose(root: Value<'_>, form: Form) -> Option<Diagnose> {
             let previous = id(root.get("prompt_cache_options")?.get("comparison_response_id"))?;
             Some(Diagnose { previous: Some(previous) })
         }
-        Form::Chat => None,
+        Form::Chat | Form::Completions => None,
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::raw::Raw;
+
 /// Where a segment stands in the body, as the client wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Path {
@@ -26,6 +28,8 @@ pub enum Root {
     Messages,
     /// `input` of the Responses API.
     Input,
+    /// `prompt` of completions.
+    Prompt,
 }
 
 /// The part of an item that a segment is.
@@ -86,6 +90,7 @@ impl fmt::Display for Path {
             Root::Tools => "tools",
             Root::Messages => "messages",
             Root::Input => "input",
+            Root::Prompt => "prompt",
         })?;
         if let Some(item) = self.item {
             write!(f, "[{item}]")?;
@@ -198,6 +203,8 @@ pub struct Prompt {
     /// Whether an assistant's turn behind the last words of a user carries reasoning, which many templates drop once the
     /// user speaks again.
     pub open_reasoning: bool,
+    /// The text of a prompt that nobody has marked parts in.
+    pub raw: Option<Raw>,
 }
 
 impl Prompt {

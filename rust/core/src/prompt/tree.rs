@@ -102,6 +102,24 @@ impl Tree {
         bytes_of(prompt, blocks)
     }
 
+    /// Bytes from the front of `prompt` up to the first block that the prompt `id` does not have there too, of which it is
+    /// known that they share the first `same` segments. Blocks count as the same of the same model only.
+    pub(super) fn common_bytes(&self, id: NodeId, prompt: &Prompt, same: usize) -> u64 {
+        let known = same.checked_sub(1).and_then(|last| prompt.segments.get(last)).map_or(0, |s| s.blocks as usize);
+        let model = prompt.parameters.model;
+        let new = prompt.blocks.get(known..).unwrap_or_default();
+        let mut parts: Vec<&[u64]> = self.ancestry(id).map(|(_, node)| &*node.blocks).collect();
+        parts.reverse();
+        let mut skipped = known;
+        let behind = parts.into_iter().flat_map(|part| {
+            let here = skipped.min(part.len());
+            skipped -= here;
+            &part[here..]
+        });
+        let common = new.iter().zip(behind).take_while(|(block, other)| key(**block, model) == **other).count();
+        bytes_of(prompt, known + common)
+    }
+
     /// The segments of a whole prompt, in its order.
     pub(super) fn segments(&self, id: NodeId) -> Vec<&Segment> {
         let mut parts = Vec::new();
@@ -111,6 +129,19 @@ impl Tree {
             next = node.parent;
         }
         parts.into_iter().rev().flat_map(|part| part.iter()).collect()
+    }
+
+    /// The whole prompts that the prompt `id` begins with, itself first.
+    pub(super) fn ancestry(&self, id: NodeId) -> impl Iterator<Item = (NodeId, &Node)> {
+        let numbered = |id| Some((id, self.get(id)?));
+        std::iter::successors(numbered(id), move |(_, node)| node.parent.and_then(numbered))
+    }
+
+    /// The bytes at which those end; ascending.
+    pub(super) fn ends(&self, id: NodeId) -> Vec<u64> {
+        let mut ends: Vec<_> = self.ancestry(id).map(|(_, node)| node.bytes).collect();
+        ends.reverse();
+        ends
     }
 
     /// Whether the prompt `id` is `ancestor` or begins with it.

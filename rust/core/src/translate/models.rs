@@ -1,9 +1,9 @@
-//! The model list in Anthropic's form.
+//! The model list in Anthropic's form, and one model of it in either.
 
 use std::borrow::Cow;
 
 use super::write_str;
-use crate::error::Fault;
+use crate::error::{Fault, Kind, Source};
 use crate::json::{Tape, Text, Value};
 
 /// `/v1/models` of an engine, for a client that speaks Anthropic. Behind the engine's models come the `aliases`, each
@@ -23,12 +23,11 @@ pub(crate) fn anthropic(body: &[u8], aliases: &[(String, String)]) -> Result<Vec
         }
     }
     let mut list = br#"{"data":["#.to_vec();
-    for (place, Entry { id, name, created }) in entries.iter().enumerate() {
-        list.extend_from_slice(if place == 0 { br#"{"type":"model","id":"# } else { br#",{"type":"model","id":"# });
-        write_str(id, &mut list);
-        list.extend_from_slice(br#","display_name":"#);
-        write_str(name, &mut list);
-        list.extend_from_slice(format!(r#","created_at":"{}"}}"#, rfc3339(*created)).as_bytes());
+    for (place, entry) in entries.iter().enumerate() {
+        if place > 0 {
+            list.push(b',');
+        }
+        entry.write(&mut list);
     }
     list.extend_from_slice(br#"],"has_more":false"#);
     for (name, entry) in [("first_id", entries.first()), ("last_id", entries.last())] {
@@ -40,6 +39,55 @@ pub(crate) fn anthropic(body: &[u8], aliases: &[(String, String)]) -> Result<Vec
     }
     list.push(b'}');
     Ok(list)
+}
+
+/// One model, by the name that a client asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    /// As it is asked for, and as it is told.
+    pub name: String,
+    /// The served model that the name stands for, where it is not the name of one.
+    pub served: Option<String>,
+}
+
+/// One model out of `/v1/models` of an engine: few have a path for it. In the OpenAI form it is what the engine wrote,
+/// under the name that was asked for.
+///
+/// # Errors
+/// The body is no list of models, or there is no such model in it.
+pub(crate) fn one(body: &[u8], wanted: &Wanted, anthropic: bool) -> Result<Vec<u8>, Fault> {
+    let mut tape = Tape::new();
+    let data = tape.scan(body).ok().and_then(|root| root.get("data"));
+    let Some(data) = data else { return Err(Fault::broken("it is not a list of models")) };
+    let named = |name: &str| {
+        let mut models = data.items().filter(|model| id(*model).is_some_and(|id| id.is(name)));
+        models.next()
+    };
+    let found = named(&wanted.name).or_else(|| named(wanted.served.as_deref()?));
+    let Some((model, id)) = found.and_then(|model| Some((model, id(model)?))) else {
+        return Err(Fault::new(Kind::NotFound, Source::Client, 404, format!("There is no model {:?}.", wanted.name)));
+    };
+    let renamed = !id.is(&wanted.name);
+    if anthropic {
+        let mut out = Vec::new();
+        if let Some(mut entry) = Entry::read(model) {
+            if renamed {
+                (entry.id, entry.name) = (wanted.name.as_str().into(), wanted.name.as_str().into());
+            }
+            entry.write(&mut out);
+        }
+        return Ok(out);
+    }
+    let (whole, place) = (model.span(), model.get("id").map(Value::span).filter(|_| renamed));
+    let Some(place) = place else { return Ok(model.raw().to_vec()) };
+    let mut out = body.get(whole.start..place.start).unwrap_or_default().to_vec();
+    write_str(&wanted.name, &mut out);
+    out.extend_from_slice(body.get(place.end..whole.end).unwrap_or_default());
+    Ok(out)
+}
+
+fn id(model: Value<'_>) -> Option<Text<'_>> {
+    model.get("id")?.as_text()
 }
 
 /// What the list says of one model.
@@ -55,6 +103,14 @@ impl<'m> Entry<'m> {
         let id = model.get("id")?.as_text()?.decode();
         let name = model.get("display_name").and_then(Value::as_text).map_or_else(|| id.clone(), Text::decode);
         Some(Self { id, name, created: model.get("created").and_then(Value::as_u64).unwrap_or(0) })
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(br#"{"type":"model","id":"#);
+        write_str(&self.id, out);
+        out.extend_from_slice(br#","display_name":"#);
+        write_str(&self.name, out);
+        out.extend_from_slice(format!(r#","created_at":"{}"}}"#, rfc3339(self.created)).as_bytes());
     }
 }
 
@@ -99,6 +155,30 @@ mod tests {
         ] {
             assert_eq!(rfc3339(seconds), date);
         }
+    }
+
+    #[test]
+    fn one_model_is_told_as_the_engine_wrote_it_under_the_name_that_was_asked_for() {
+        let list =
+            br#"{"data":[{"id":"a","created": 1.0,"x":[1]}, {"object":"model", "id" : "org/b","created":1700000000}]}"#;
+        let one = |name: &str, served: Option<&str>, anthropic| {
+            let wanted = Wanted { name: name.into(), served: served.map(Into::into) };
+            super::one(list, &wanted, anthropic).map(|body| String::from_utf8(body).unwrap())
+        };
+        assert_eq!(one("a", None, false).unwrap(), r#"{"id":"a","created": 1.0,"x":[1]}"#);
+        // A name that is served stands for itself, whatever the map says.
+        assert_eq!(one("a", Some("org/b"), false).unwrap(), r#"{"id":"a","created": 1.0,"x":[1]}"#);
+        assert_eq!(
+            one("claude-\"x", Some("org/b"), false).unwrap(),
+            r#"{"object":"model", "id" : "claude-\"x","created":1700000000}"#
+        );
+        let b = r#"{"type":"model","id":"org/b","display_name":"org/b","created_at":"2023-11-14T22:13:20Z"}"#;
+        assert_eq!(one("org/b", None, true).unwrap(), b);
+        assert_eq!(one("c", Some("org/b"), true).unwrap(), b.replace("org/b", "c"));
+        let fault = one("c", None, true).unwrap_err();
+        assert_eq!((fault.status, fault.kind), (404, Kind::NotFound));
+        assert!(one("", Some("gone"), false).is_err());
+        assert_eq!(super::one(b"[]", &Wanted { name: "a".into(), served: None }, false).unwrap_err().status, 502);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! text stands alone or as a list of one. What a rule takes out before the engine sees it does not count either.
 
 mod chat;
+mod completions;
 mod messages;
 mod responses;
 mod text;
@@ -13,6 +14,7 @@ use std::borrow::Cow;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::chain::{Chain, Tag, Voice};
+use super::raw::Raw;
 use super::segment::{Class, Parameters, Path, Prompt, Root};
 use crate::json::{Kind, Text, Value};
 use crate::normalize::billing_header::{self, Header};
@@ -29,17 +31,24 @@ pub enum Form {
     Chat,
     /// Responses.
     Responses,
+    /// Completions.
+    Completions,
 }
 
 /// Cuts a body into segments. Never fails: what it does not know counts as it is written.
 pub fn cut(root: Value<'_>, form: Form, profile: &Profile) -> Prompt {
     let mut cutter = Cutter::new(profile, form);
-    match form {
-        Form::Translated | Form::Messages => messages::cut(root, &mut cutter),
-        Form::Chat => chat::cut(root, &mut cutter),
-        Form::Responses => responses::cut(root, &mut cutter),
-    }
+    cutter.run(root);
     cutter.finish(root)
+}
+
+/// The same, with the text of segment `index` as it is rendered; empty where there is none.
+pub fn cut_keeping(root: Value<'_>, form: Form, profile: &Profile, index: usize) -> (Prompt, Vec<u8>) {
+    let mut cutter = Cutter::new(profile, form);
+    cutter.chain = Chain::keeping(index);
+    cutter.run(root);
+    let text = cutter.chain.take_kept();
+    (cutter.finish(root), text)
 }
 
 /// Openings that clients give to the summary with which a conversation goes on after compaction.
@@ -62,6 +71,7 @@ struct Cutter<'p> {
     opens: bool,
     summary: bool,
     open_reasoning: bool,
+    raw: Option<Raw>,
 }
 
 impl<'p> Cutter<'p> {
@@ -75,6 +85,16 @@ impl<'p> Cutter<'p> {
             opens: true,
             summary: false,
             open_reasoning: false,
+            raw: None,
+        }
+    }
+
+    fn run(&mut self, root: Value<'_>) {
+        match self.form {
+            Form::Translated | Form::Messages => messages::cut(root, self),
+            Form::Chat => chat::cut(root, self),
+            Form::Responses => responses::cut(root, self),
+            Form::Completions => completions::cut(root, self),
         }
     }
 
@@ -88,6 +108,7 @@ impl<'p> Cutter<'p> {
             messages: None,
             summary: self.summary,
             open_reasoning: self.open_reasoning,
+            raw: self.raw,
         }
     }
 
@@ -120,6 +141,12 @@ impl<'p> Cutter<'p> {
             self.chain.add(path, class, Tag { voice, opens: self.opens }, text);
             self.opens = false;
         }
+    }
+
+    /// All of a prompt that is one text.
+    fn add_raw(&mut self, voice: Voice, text: &[u8]) {
+        self.add(Path::member(Root::Prompt), Class::FirstUser, voice, text);
+        self.raw = Some(Raw::new(text, Tag { voice, opens: true }.link()));
     }
 
     fn add_text(&mut self, path: Path, class: Class, voice: Voice, text: Text<'_>) {
@@ -438,6 +465,24 @@ mod tests {
     }
 
     #[test]
+    fn a_completion_is_one_text_or_its_tokens() {
+        let profile = Profile::default();
+        let cut = |body: &str| prompt(body, Form::Completions, &profile);
+        let one = cut(r#"{"prompt":"a \u0062"}"#);
+        assert_eq!(told(&one.segments), ["prompt first-user"]);
+        assert_eq!(one.bytes(), 3);
+        assert_eq!(one.segments, cut(r#"{"prompt":["a b"],"max_tokens":1}"#).segments);
+        let ids = cut(r#"{"prompt":[1, 2,128009]}"#);
+        assert_eq!((told(&ids.segments), ids.bytes()), (vec!["prompt first-user".to_owned()], 12));
+        assert_eq!(ids.segments, cut(r#"{"prompt":[[1,2,128009]]}"#).segments);
+        assert_ne!(ids.segments, cut(r#"{"prompt":[1,2,128008]}"#).segments);
+        for nothing in [r#"["a","b"]"#, "[[1],[2]]", "[]", "[1.5]", "[-1]", "[[]]", r#""""#, "null", "{}", r#"[1,"a"]"#]
+        {
+            assert!(cut(&format!(r#"{{"prompt":{nothing}}}"#)).segments.is_empty(), "{nothing}");
+        }
+    }
+
+    #[test]
     fn odd_bodies_are_cut_as_far_as_they_go() {
         for body in [
             "{}",
@@ -448,7 +493,7 @@ mod tests {
             r#"{"system":{"a":1},"tools":"x"}"#,
             r#"{"messages":[{"role":"user","content":{"a":[1]}}],"input":"text"}"#,
         ] {
-            for form in [Form::Translated, Form::Messages, Form::Chat, Form::Responses] {
+            for form in [Form::Translated, Form::Messages, Form::Chat, Form::Responses, Form::Completions] {
                 prompt(body, form, &Profile::default());
             }
         }
