@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from tests.real.conftest import StartSidecar
 from tests.real.engine import recorded, trace, truth
-from tests.real.engine.measure import ON_BOTH
+from tests.real.engine.measure import ON_BOTH, on
 from tests.real.engine.recorded import Request
 from tests.real.engine.server import MODEL, Server
 from tests.real.engine.truth import Seen, Witness
+from tests.real.engine.versions import NEW
 
 Json = dict[str, Any]
 
@@ -27,11 +28,11 @@ StartWitness = Callable[..., Witness]
 def witness(engine: Server, start_sidecar: StartSidecar) -> StartWitness:
     """Starts a sidecar, before an engine that has forgotten everything."""
 
-    def start(**settings: str) -> Witness:
+    def start(*, reports: bool = True, **settings: str) -> Witness:
         sidecar = start_sidecar(engine.url, **settings)
         sidecar.wait_until_ready()
         engine.forget()
-        return Witness(engine, sidecar)
+        return Witness(engine, sidecar, reports)
 
     return start
 
@@ -199,6 +200,26 @@ def test_a_change(witness: StartWitness, file: str, plant: str) -> None:
     now = at.send(third)
     truth.changed(second, now, *PLACES[file][plant])
     truth.goes_on(now, at.send(fourth))
+
+
+@on(NEW, reports=False)
+@pytest.mark.parametrize("plant", PLANTS)
+def test_an_engine_that_does_not_report(witness: StartWitness, plant: str) -> None:
+    """Absent is not zero; what a change cost is estimated from the prompts alone."""
+    file = "opencode-1.18.33_chat"
+    turns = [request for request in recorded.session(file) if request.body.get("tools")][:3]
+    at = witness(reports=False)
+    first, second = at.send_all(turns[:2])
+    assert first.verdict["name"] == "first"
+    told = second.verdict
+    assert (told["name"], told["lost"], told["path"]) == ("not-reported", None, None), second
+    third = turns[2].edited()
+    PLANTS[plant](third)
+    now = at.send(third)
+    told = now.verdict
+    assert (told["name"], told["exact"]) == ("changed", False), now
+    assert (told["path"], told["class"], told["kind"]) == PLACES[file][plant], now
+    assert abs(told["lost"] - (now.expected(second) - now.cached)) <= now.tolerance, now
 
 
 @ON_BOTH

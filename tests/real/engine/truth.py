@@ -51,34 +51,39 @@ class Seen:
         return f"prompt {self.prompt}, cached {self.cached}: {told}"
 
 
+def counters(engine: Server) -> tuple[int, int]:
+    """Tokens of all prompts so far, and how many of them came from the cache."""
+    asked, hit = (engine.metric(f"vllm:prefix_cache_{name}_total") for name in ("queries", "hits"))
+    return int(asked), int(hit)
+
+
 @dataclass
 class Witness:
     """Sends one request after the other and writes down what the engine says of each."""
 
     engine: Server
     sidecar: Sidecar
+    reports: bool = True
+    """Whether the engine's answers tell what was cached; its counters always do."""
     seen: list[Seen] = field(default_factory=list)
 
     def send(self, request: Request) -> Seen:
-        before = self._counters()
+        before = counters(self.engine)
         with Stream(
             self.sidecar.port, "POST", request.path, request.body, request.headers, seconds=ANSWER_SECONDS
         ) as stream:
             answer = stream.whole()
         assert answer.status == 200, answer.body
         record = self.sidecar.record(answer)
-        prompt, cached = (now - then for now, then in zip(self._counters(), before, strict=True))
-        # Raw stays raw: the record has the engine's own numbers.
-        assert (record["usage"]["prompt_tokens"], record["usage"]["cached_tokens"]) == (prompt, cached)
+        prompt, cached = (now - then for now, then in zip(counters(self.engine), before, strict=True))
+        # Raw stays raw: the record has the engine's own numbers, and none where it told none.
+        reported = cached if self.reports else None
+        assert (record["usage"]["prompt_tokens"], record["usage"]["cached_tokens"]) == (prompt, reported)
         self.seen.append(Seen(prompt, cached, record))
         return self.seen[-1]
 
     def send_all(self, requests: Iterable[Request]) -> list[Seen]:
         return [self.send(request) for request in requests]
-
-    def _counters(self) -> tuple[int, int]:
-        asked, hit = (self.engine.metric(f"vllm:prefix_cache_{name}_total") for name in ("queries", "hits"))
-        return int(asked), int(hit)
 
 
 def begins(now: Seen) -> None:
