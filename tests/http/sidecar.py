@@ -178,8 +178,10 @@ class Stream:
         path: str,
         body: bytes | dict[str, Any] | None,
         headers: Mapping[str, str],
+        *,
+        seconds: float = 30.0,
     ) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=seconds)
         data = json.dumps(body).encode() if isinstance(body, dict) else body
         sent = {"content-type": "application/json", **headers} if data is not None else dict(headers)
         self._connection.request(method, path, data, sent)

@@ -191,6 +191,29 @@ fn users_without_a_session_id_are_told_apart_by_what_they_said() {
 }
 
 #[test]
+fn an_agent_that_reads_another_ones_conversation_is_no_change_without_a_session() {
+    let mut room = Room::new();
+    let turns = conversation("sys", "task", 6);
+    for turn in &turns[..5] {
+        room.warm(&Who::default(), turn);
+    }
+    let mut reader = grown(&turns[4], "what is worth keeping?");
+    reader["system"] = json!([{"type": "text", "text": "Keep what is worth keeping."}]);
+    reader["tools"] = json!([turns[4]["tools"][0].clone()]);
+    let outcome = room.warm(&Who::default(), &reader);
+    assert_eq!((outcome.name, outcome.line, outcome.lost), ("first", 2, Some(0)));
+    let outcome = room.warm(&Who::default(), &turns[5]);
+    assert_eq!((outcome.name, outcome.line, outcome.lost), ("append-only", 1, Some(0)));
+    // A session says that it is the same conversation, with another head.
+    let mut room = Room::new();
+    for turn in &turns[..5] {
+        room.warm(&session(1), turn);
+    }
+    let outcome = room.warm(&session(1), &reader);
+    assert_eq!((outcome.name, outcome.line), ("changed", 1));
+}
+
+#[test]
 fn another_question_behind_the_same_examples_is_no_change_without_a_session() {
     let ask = |question: &str| {
         let mut body = grown(&body(&words("sys", 800), &words("example", 400)), "answered");
@@ -344,6 +367,30 @@ fn a_change_is_told_with_its_place_class_and_kind() {
             assert_eq!(outcome.at, Some(place), "{outcome:?}");
         }
     }
+}
+
+#[test]
+fn what_the_engine_never_printed_is_no_change() {
+    // An engine that takes the billing header out itself reuses what stands behind it, however it changed.
+    let turns = conversation("sys", "task", 6);
+    let mut room = Room::new();
+    let mut before = 0;
+    for (n, turn) in turns.iter().enumerate() {
+        let mut body = turn.clone();
+        let header = format!("x-anthropic-billing-header: cc_version=2; cch=0000{n};");
+        body["system"] = json!([{"type": "text", "text": header}, turn["system"][0].clone()]);
+        let outcome = room.send(&session(1), &body, Some(before));
+        let expected = if n == 0 { "first" } else { "append-only" };
+        assert_eq!((outcome.name, outcome.lost, outcome.at), (expected, Some(0), None), "turn {n}");
+        before = tokens(&room.cut(&body)) / 16 * 16;
+    }
+    // Once it prints the header, the loss is the change's again.
+    let mut body = turns[5].clone();
+    body["system"] = json!([{"type": "text", "text": "x-anthropic-billing-header: cc_version=2; cch=fffff;"},
+        turns[5]["system"][0].clone()]);
+    let outcome = room.send(&session(1), &grown(&body, "more"), Some(0));
+    assert_eq!((outcome.name, outcome.at.as_deref()), ("changed", Some("system[0] header edited")));
+    assert_eq!(outcome.lost, Some(before));
 }
 
 #[test]

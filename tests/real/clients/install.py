@@ -1,5 +1,6 @@
 """Installs the agents, each version in a folder of its own: ``python -m tests.real.clients.install``."""
 
+import os
 import subprocess
 import time
 from dataclasses import dataclass
@@ -42,14 +43,27 @@ class Package:
         (self.folder / ".complete").touch()
 
 
+_OTHERS = dict(
+    named.split("=", 1) for named in os.environ.get("FOREWORD_REAL_CLIENTS", "").split(",") if named
+)
+
+
+def _version(client: str, known: str) -> str:
+    """The version that is known to work, or the one that FOREWORD_REAL_CLIENTS (``codex=0.160.1,...``) names."""
+    return _OTHERS.get(client, known)
+
+
 _CLAUDE_CODE = "@anthropic-ai/claude-code"
-CLAUDE_CODE = Package(_CLAUDE_CODE, "2.1.332", f"{_CLAUDE_CODE}/cli-wrapper.cjs")
-CLAUDE_CODE_OLD = Package(_CLAUDE_CODE, "2.1.116", f"{_CLAUDE_CODE}/cli-wrapper.cjs")
+_WRAPPER = f"{_CLAUDE_CODE}/cli-wrapper.cjs"
+CLAUDE_CODE = Package(_CLAUDE_CODE, _version("claude-code", "2.1.332"), _WRAPPER)
+CLAUDE_CODE_OLD = Package(_CLAUDE_CODE, _version("claude-code-old", "2.1.116"), _WRAPPER)
 """Still sends another cch with every request."""
-OPENCODE = Package("opencode-ai", "1.18.33", ".bin/opencode", "opencode-ai/postinstall.mjs")
-CODEX = Package("@openai/codex", "0.171.0", ".bin/codex")
-QWEN_CODE = Package("@qwen-code/qwen-code", "0.24.4", ".bin/qwen")
-REASONIX = Package("reasonix", "1.38.11", ".bin/reasonix")
+OPENCODE = Package(
+    "opencode-ai", _version("opencode", "1.18.33"), ".bin/opencode", "opencode-ai/postinstall.mjs"
+)
+CODEX = Package("@openai/codex", _version("codex", "0.171.0"), ".bin/codex")
+QWEN_CODE = Package("@qwen-code/qwen-code", _version("qwen-code", "0.24.4"), ".bin/qwen")
+REASONIX = Package("reasonix", _version("reasonix", "1.38.11"), ".bin/reasonix")
 
 ALL = (CLAUDE_CODE, CLAUDE_CODE_OLD, OPENCODE, CODEX, QWEN_CODE, REASONIX)
 

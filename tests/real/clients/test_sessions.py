@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -11,31 +9,12 @@ from typing import Any
 import pytest
 from tests.http.engine import ScriptedEngine
 from tests.http.sidecar import Sidecar
-from tests.real.clients.agents import AGENTS, Agent, Work
+from tests.real.clients.agents import AGENTS, Agent
 from tests.real.clients.script import FIRST_ANSWER, NOTE, SECOND_ANSWER, Conversation, Usage
+from tests.real.clients.session import run, work_in
 from tests.real.conftest import StartSidecar
 
 Json = dict[str, Any]
-
-TURN_SECONDS = 180
-
-
-def _run(agent: Agent, work: Work, prompt: str, *, resume: bool) -> str:
-    """Runs one turn; returns what the agent printed."""
-    turn = agent.turn(work, prompt, resume=resume)
-    environment = {"PATH": os.environ["PATH"], "HOME": str(work.home), "LANG": "C.UTF-8", "TERM": "dumb"}
-    done = subprocess.run(
-        [*agent.package.command(), *turn.arguments],
-        env=environment | turn.environment,
-        cwd=work.folder,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=TURN_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
 
 
 def _messages(body: Json) -> list[Json]:
@@ -60,15 +39,12 @@ def test_session(agent: Agent, engine: ScriptedEngine, start_sidecar: StartSidec
     if not agent.package.installed:
         pytest.skip(f"{agent.package.name} is not installed: python -m tests.real.clients.install")
     sidecar = start_sidecar(engine.url, ENGINE="vllm")
-    work = Work(tmp_path / "home", tmp_path / "work", f"http://127.0.0.1:{sidecar.port}")
-    work.home.mkdir()
-    work.folder.mkdir()
-    Path(work.note).write_text(NOTE)
+    work = work_in(tmp_path, sidecar, NOTE)
     talk = Conversation(engine, agent.tool(work))
 
-    first = _run(agent, work, "What does note.txt speak of?", resume=False)
+    first = run(agent, work, "What does note.txt speak of?", resume=False)
     printed = agent.printed(work, first)
-    second = _run(agent, work, "And where does it stand?", resume=True)
+    second = run(agent, work, "And where does it stand?", resume=True)
 
     # What the user saw.
     assert FIRST_ANSWER in agent.answer(first)

@@ -12,14 +12,14 @@ _rows = Rows()
 
 @pytest.fixture(scope="session")
 def engine(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """An engine; its parameter is (version, what the template does with late system messages).
+    """An engine; its parameter is (version, what the template does with late system messages, whether it reports).
 
     pytest runs all tests of one engine together, so that there is never more than one.
     """
-    version, late_system = request.param
+    version, late_system, reports = request.param
     if not (install.site(version) / ".complete").exists():
         pytest.skip(f"vLLM {version} is not installed: python -m tests.real.engine.install {version}")
-    with Server(version, late_system) as server:
+    with Server(version, late_system, reports=reports) as server:
         yield server
 
 

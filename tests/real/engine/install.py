@@ -4,6 +4,7 @@
 side by side on one set of dependencies. What is there already is left alone.
 """
 
+import functools
 import subprocess
 import sys
 import time
@@ -81,7 +82,7 @@ def _once(what: str, folder: Path, make: Callable[[], None]) -> None:
 def main() -> None:
     _once("dependencies of vLLM", environment(), install_dependencies)
     for version in sys.argv[1:] or USED:
-        _once(f"vLLM {version}", site(version), lambda version=version: install_version(version))
+        _once(f"vLLM {version}", site(version), functools.partial(install_version, version))
     _once("model", model(), make_model)
 
 

@@ -22,10 +22,12 @@ class Target(Protocol):
     def post(self, path: str, body: Json) -> Response: ...
 
 
-def on(*versions: str, late_system: LateSystem = "in-place") -> pytest.MarkDecorator:
+def on(*versions: str, late_system: LateSystem = "in-place", reports: bool = True) -> pytest.MarkDecorator:
     """Runs a test on these versions of the engine."""
+    silent = "" if reports else "-silent"
     parameters = [
-        pytest.param((version, late_system), id=f"vllm-{version}-{late_system}") for version in versions
+        pytest.param((version, late_system, reports), id=f"vllm-{version}-{late_system}{silent}")
+        for version in versions
     ]
     return pytest.mark.parametrize("engine", parameters, indirect=True, scope="session")
 

@@ -44,6 +44,11 @@ def script(text: str, delay: float = 0.0) -> str:
     return f"say:{base64.urlsafe_b64encode(code).decode()}:yas"
 
 
+def call(name: str, arguments: dict[str, Any]) -> str:
+    """A tool call as the model would write it."""
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
+
+
 @dataclass(frozen=True)
 class Used:
     """The engine's own count of one request, in tokens."""
@@ -61,9 +66,20 @@ class Used:
 
 
 class Server:
-    """A running vLLM of ``version`` on a free port of the loopback."""
+    """A running vLLM of ``version`` on a free port of the loopback.
 
-    def __init__(self, version: str, late_system: LateSystem = "in-place", port: int | None = None) -> None:
+    ``context`` in tokens, if not the model's own; ``reports``: whether its answers tell how much was cached.
+    """
+
+    def __init__(
+        self,
+        version: str,
+        late_system: LateSystem = "in-place",
+        port: int | None = None,
+        *,
+        context: int | None = None,
+        reports: bool = True,
+    ) -> None:
         self.version = version
         self.port = free_port() if port is None else port
         self.url = f"http://127.0.0.1:{self.port}"
@@ -82,12 +98,19 @@ class Server:
             "VLLM_CACHE_ROOT": str(folder / "cache"),
             "VLLM_CONFIG_ROOT": str(folder / "configuration"),
             "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+            "VLLM_HOST_IP": "127.0.0.1",  # else it looks for an address, which there may not be
+            "GLOO_SOCKET_IFNAME": "lo",
             "VLLM_SERVER_DEV_MODE": "1",  # for /reset_prefix_cache
         }
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # compiling all of torch anew would double the start
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
-                [*_command(), "--port", str(self.port), "--chat-template", str(folder / "template.jinja")],
+                [
+                    *_command(context),
+                    *(("--enable-prompt-tokens-details",) if reports else ()),
+                    *("--port", str(self.port)),
+                    *("--chat-template", str(folder / "template.jinja")),
+                ],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -159,12 +182,14 @@ class Server:
         raise AssertionError(f"vLLM {self.version} did not start:\n{self.log.read_text()[-5000:]}")
 
 
-def _command() -> list[str]:
+def _command(context: int | None) -> list[str]:
+    overrides = {} if context is None else {"max_position_embeddings": context}
     return [
         str(install.python()), "-m", "vllm.entrypoints.cli.main", "serve", str(install.model()),
         "--served-model-name", MODEL, "--host", "127.0.0.1", "--enforce-eager",
         "--max-num-seqs", "8", "--block-size", str(BLOCK),
-        "--enable-prefix-caching", "--enable-prompt-tokens-details",
+        "--enable-prefix-caching",
+        "--hf-overrides", json.dumps(overrides),
         "--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--reasoning-parser", "qwen3",
         "--logits-processors", "scripted:Scripted",
         # A model that talks noise would fill every place where a grammar allows white space with it.

@@ -43,6 +43,8 @@ pub(super) enum Kinship {
     Stranger,
     /// The same, with a change in it.
     Changed(Change),
+    /// The same words behind another head: perhaps the same, perhaps another agent that was given them to read.
+    Reheaded(Change),
     /// Perhaps the same: only its length speaks for it.
     PerhapsChanged(Change),
     /// The same, with most of what was said replaced.
@@ -118,6 +120,9 @@ fn kinship(earlier: &[&Segment], prompt: &Prompt, first: usize) -> Kinship {
     let same_opening = !opening.is_empty() && opening_kept == opening.len();
     let goes_on = kept_count >= 2 && kept_count * 2 >= of_all.len();
     let alike = head_alike(earlier, later, &now);
+    if goes_on && !alike {
+        return Kinship::Reheaded(change);
+    }
     if goes_on || same_opening && alike && of_all.len() < 2 {
         return Kinship::Changed(change);
     }

@@ -335,6 +335,8 @@ impl Journal {
             let (kinship, shared) = change::compare(&earlier, prompt);
             let (rank, relation) = match kinship {
                 Kinship::Changed(change) => (3, Relation::Changed(change)),
+                // Qwen Code has another agent read what was said, for its memory.
+                Kinship::Reheaded(change) if who.session.is_some() => (3, Relation::Changed(change)),
                 Kinship::Rewound(change) if rewords_last_turn(&earlier, shared, extended) => {
                     (2, Relation::Changed(change))
                 }

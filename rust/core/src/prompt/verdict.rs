@@ -107,6 +107,9 @@ pub struct Habits {
 /// Tokens that a template's own end may differ by between a prompt and the history it becomes.
 const TAIL: u64 = 16;
 
+/// Tokens that the place of a difference is coarse by: a block of bytes.
+const LEAST: u64 = 64;
+
 /// Judges an exchange. `shared` is the place of the first difference in tokens, as estimated by the journal.
 pub fn judge(standing: &Standing, usage: &EngineUsage, shared: Option<u64>, habits: &Habits) -> Verdict {
     let block = habits.block.unwrap_or(1).max(1);
@@ -136,6 +139,11 @@ pub fn judge(standing: &Standing, usage: &EngineUsage, shared: Option<u64>, habi
             let by_change = expected.saturating_sub(reach);
             // The place is an estimate: within a step and 2 % it is the change's.
             let step = grain::step(habits.engine, habits.step, reused, change.is_some_and(early)).max(reach / 50);
+            let unprinted = reused > reach + step.max(LEAST).max(prompt.unwrap_or(0) / 50);
+            if unprinted && lost < block + TAIL {
+                let name = if lost == 0 { Name::AppendOnly } else { Name::Granularity };
+                return Verdict { change: None, ..of(name, Some(lost), true) };
+            }
             let name = match () {
                 () if by_engine <= step || by_engine <= by_change => Name::Changed,
                 () if standing.parameters_changed => Name::Parameters,

@@ -1,6 +1,8 @@
 //! Chat completions.
 
-use super::{Cutter, Role, class_of, pick, text};
+use std::ops::Range;
+
+use super::{Cutter, Role, class_of, joined, pick, text};
 use crate::json::{Kind, Text, Value};
 use crate::prompt::chain::Voice;
 use crate::prompt::segment::{Class, Part, Path, Root};
@@ -9,21 +11,24 @@ pub(super) fn cut(root: Value<'_>, cutter: &mut Cutter<'_>) {
     let read = |message| pick(message, ["role", "content", "reasoning", "reasoning_content", "tool_calls"]);
     let list: Vec<_> = root.get("messages").into_iter().flat_map(Value::items).map(read).map(Message::new).collect();
     let started = list.iter().position(|message| message.role != Role::System).unwrap_or(list.len());
-    cutter.head(
-        |cutter| {
-            for (index, message) in list[..started].iter().enumerate() {
-                let item = Path::item(Root::Messages, index);
-                let block = |index| item.part(Part::block(index));
-                cutter.open();
-                if let Some(content) = message.content {
-                    cutter.add_system_content(item.part(Part::Content), block, content);
-                }
+    let add_system = |cutter: &mut Cutter<'_>, range: Range<usize>| {
+        for (index, message) in list.iter().enumerate().take(range.end).skip(range.start) {
+            let item = Path::item(Root::Messages, index);
+            let block = |index| item.part(Part::block(index));
+            cutter.open();
+            if let Some(content) = message.content {
+                cutter.add_system_content(item.part(Part::Content), block, content);
             }
-        },
+        }
+    };
+    let first = joined(root.get("messages").into_iter().flat_map(Value::items), started, false);
+    cutter.head(
+        |cutter| add_system(cutter, 0..first),
         |cutter| {
             let tools = root.get("tools").into_iter().flat_map(Value::items);
             tools.enumerate().for_each(|(index, tool)| cutter.add_tool(index, tool));
         },
+        |cutter| add_system(cutter, first..started),
     );
     let first_user = list.iter().position(|message| message.role == Role::User);
     let last_answer = list.iter().rposition(|message| message.role == Role::Assistant);

@@ -30,6 +30,7 @@ pub(super) fn cut(root: Value<'_>, cutter: &mut Cutter<'_>) {
             }
         },
         |cutter| tools(root, cutter),
+        |_| {}, // the system text is one message to the engine
     );
     let first_user = list.iter().position(|(role, _)| *role == Role::User);
     let last_answer = list.iter().rposition(|(role, _)| *role == Role::Assistant);

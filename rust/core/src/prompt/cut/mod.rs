@@ -112,8 +112,10 @@ impl<'p> Cutter<'p> {
         }
     }
 
-    /// Runs `system` and `tools` in the order of the engine's template.
-    fn head(&mut self, system: impl FnOnce(&mut Self), tools: impl FnOnce(&mut Self)) {
+    /// Adds the system messages in front of the conversation, the first and `more`, and `tools`, in the order of the
+    /// engine's template. One that prints the system text first has the tools behind its first message, and prints any
+    /// other where it stands.
+    fn head(&mut self, system: impl FnOnce(&mut Self), tools: impl FnOnce(&mut Self), more: impl FnOnce(&mut Self)) {
         match self.profile.template_order {
             TemplateOrder::ToolsFirst => {
                 tools(self);
@@ -124,6 +126,7 @@ impl<'p> Cutter<'p> {
                 tools(self);
             }
         }
+        more(self);
     }
 
     /// Begins a message: its first segment carries the template's markers.
@@ -206,26 +209,18 @@ impl<'p> Cutter<'p> {
     }
 
     /// A tool: its name, description and schema, in this order, as engines keep it, in the form that most templates
-    /// print.
+    /// print. Of a namespace (the Responses API) vLLM prints each function as a tool of its own.
     fn add_tool(&mut self, index: usize, tool: Value<'_>) {
         let function = tool.get("function").unwrap_or(tool);
-        let schema = function.get("parameters").or_else(|| function.get("input_schema"));
         self.opens = true;
         self.add_made(Path::item(Root::Tools, index), Class::Tools, Voice::Tool, |out| {
-            if function.get("name").is_none() {
-                return members(tool, out);
-            }
-            out.extend_from_slice(br#"{"type": "function", "function": {"name": "#);
-            if let Some(name) = function.get("name") {
-                text::push_json(name.raw(), out);
-            }
-            for (label, value) in [("description", function.get("description")), ("parameters", schema)] {
-                if let Some(value) = value.filter(|value| !value.is_null()) {
-                    out.extend_from_slice(format!(", \"{label}\": ").as_bytes());
-                    text::push_json(value.raw(), out);
+            match (function.get("name"), tool.get("tools")) {
+                (None, _) => members(tool, out),
+                (space, Some(inner)) if inner.kind() == Kind::Array => {
+                    inner.items().for_each(|function| push_function(space, function, out));
                 }
+                _ => push_function(None, function, out),
             }
-            out.extend_from_slice(b"}}");
         });
     }
 
@@ -236,6 +231,22 @@ impl<'p> Cutter<'p> {
             None => members(block, out),
         });
     }
+}
+
+/// A function as most templates print it; `space` is the name of the namespace that it stands in.
+fn push_function(space: Option<Value<'_>>, function: Value<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(br#"{"type": "function", "function": {"name": "#);
+    for name in [space, function.get("name")].into_iter().flatten() {
+        text::push_json(name.raw(), out);
+    }
+    let schema = function.get("parameters").or_else(|| function.get("input_schema"));
+    for (label, value) in [("description", function.get("description")), ("parameters", schema)] {
+        if let Some(value) = value.filter(|value| !value.is_null()) {
+            out.extend_from_slice(format!(", \"{label}\": ").as_bytes());
+            text::push_json(value.raw(), out);
+        }
+    }
+    out.extend_from_slice(b"}}");
 }
 
 /// The members of an object that a template could print.
@@ -262,6 +273,14 @@ fn class_of(index: usize, first_user: Option<usize>, last_answer: Option<usize>)
     } else {
         Class::History
     }
+}
+
+/// How many of the `started` system messages in front of a conversation a template that prints the system text first
+/// has in front of the tools: the first one, and developer messages behind it, which vLLM joins to it. `instructed`:
+/// another text stands in front of them all.
+fn joined<'t>(list: impl Iterator<Item = Value<'t>>, started: usize, instructed: bool) -> usize {
+    let apart = |(index, item)| (instructed || index > 0) && is_role(item, "system");
+    list.take(started).enumerate().position(apart).unwrap_or(started)
 }
 
 /// Who says a message.
@@ -376,6 +395,43 @@ mod tests {
         profile.template_order = TemplateOrder::SystemFirst;
         let head = ["system[0] header", "system[1] system", "tools[0] tools"];
         assert_eq!(told_of(&profile), [&head[..], &rest].concat());
+    }
+
+    #[test]
+    fn behind_the_first_system_message_and_its_tools_stand_the_other_ones() {
+        let profile =
+            Profile { engine: Engine::Vllm, template_order: TemplateOrder::SystemFirst, ..Profile::default() };
+        let order = |key: &str, role: &str, more: &str| {
+            let system = |text: &str| format!(r#"{{"role":"{role}","content":"{text}"}}"#);
+            let list = format!(r#"[{},{},{{"role":"user","content":"hi"}}]"#, system("one"), system("two"));
+            let tools = r#"[{"type":"function","name":"a","parameters":{}}]"#;
+            let form = if key == "input" { Form::Responses } else { Form::Chat };
+            let body = format!(r#"{{{more}"tools":{tools},"{key}":{list}}}"#);
+            let segments = prompt(&body, form, &profile).segments;
+            segments.iter().map(|segment| segment.path.to_string().replace(".content", "")).collect::<Vec<_>>()
+        };
+        let told = r#""instructions":"Do.","#;
+        assert_eq!(order("messages", "system", ""), ["messages[0]", "tools[0]", "messages[1]", "messages[2]"]);
+        // vLLM joins these to one.
+        assert_eq!(order("messages", "developer", ""), ["messages[0]", "messages[1]", "tools[0]", "messages[2]"]);
+        assert_eq!(order("input", "developer", ""), ["input[0]", "input[1]", "tools[0]", "input[2]"]);
+        assert_eq!(order("input", "system", told), ["instructions", "tools[0]", "input[0]", "input[1]", "input[2]"]);
+        assert_eq!(order("input", "developer", told), ["instructions", "input[0]", "input[1]", "tools[0]", "input[2]"]);
+    }
+
+    #[test]
+    fn the_functions_of_a_namespace_count() {
+        let of = |inner: &str| {
+            let space = format!(r#"{{"type":"namespace","name":"files","description":"d","tools":[{inner}]}}"#);
+            let body = format!(r#"{{"tools":[{space}],"input":"hi"}}"#);
+            let prompt = prompt(&body, Form::Responses, &Profile::default());
+            (prompt.segments[0].bytes, prompt.segments[0].digest)
+        };
+        let function = r#"{"type":"function","name":"read","description":"Reads.","parameters":{"type":"object"}}"#;
+        let one = of(function);
+        assert_ne!(one.1, of(&function.replace("Reads.", "Writes")).1);
+        let two = of(&format!("{function},{function}"));
+        assert_eq!(two.0, 2 * one.0);
     }
 
     #[test]

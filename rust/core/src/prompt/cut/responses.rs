@@ -1,8 +1,10 @@
 //! The Responses API. Items of reasoning are left out: engines keep what they need of it themselves, and what is
 //! sealed no template can print.
 
+use std::ops::Range;
+
 use super::chat::{add_part, call_of};
-use super::{Cutter, class_of, is_role, is_system, text};
+use super::{Cutter, class_of, is_role, is_system, joined, text};
 use crate::json::{Kind, Text, Value};
 use crate::prompt::chain::Voice;
 use crate::prompt::segment::{Class, Part, Path, Root};
@@ -11,25 +13,32 @@ pub(super) fn cut(root: Value<'_>, cutter: &mut Cutter<'_>) {
     let input = root.get("input");
     let list: Vec<_> = input.into_iter().flat_map(Value::items).collect();
     let started = list.iter().position(|&item| !is_system(item)).unwrap_or(list.len());
+    let add_system = |cutter: &mut Cutter<'_>, range: Range<usize>| {
+        for (index, item) in list.iter().enumerate().take(range.end).skip(range.start) {
+            let path = Path::item(Root::Input, index);
+            let block = |index| path.part(Part::block(index));
+            cutter.open();
+            if let Some(content) = item.get("content") {
+                cutter.add_system_content(path.part(Part::Content), block, content);
+            }
+        }
+    };
+    // The instructions become a system message in front of all others.
+    let instructions = root.get("instructions").and_then(Value::as_text);
+    let first = joined(list.iter().copied(), started, instructions.is_some());
     cutter.head(
         |cutter| {
             cutter.open();
-            if let Some(text) = root.get("instructions").and_then(Value::as_text) {
+            if let Some(text) = instructions {
                 cutter.add_system(Path::member(Root::Instructions), text);
             }
-            for (index, item) in list[..started].iter().enumerate() {
-                let path = Path::item(Root::Input, index);
-                let block = |index| path.part(Part::block(index));
-                cutter.open();
-                if let Some(content) = item.get("content") {
-                    cutter.add_system_content(path.part(Part::Content), block, content);
-                }
-            }
+            add_system(cutter, 0..first);
         },
         |cutter| {
             let tools = root.get("tools").into_iter().flat_map(Value::items);
             tools.enumerate().for_each(|(index, tool)| cutter.add_tool(index, tool));
         },
+        |cutter| add_system(cutter, first..started),
     );
     cutter.open();
     if let Some(text) = input.and_then(Value::as_text) {
