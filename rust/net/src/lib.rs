@@ -6,6 +6,7 @@
 pub mod capture;
 pub mod clickhouse;
 pub mod digest;
+mod ending;
 mod excerpts;
 pub mod exchange;
 pub mod export;

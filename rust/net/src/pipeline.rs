@@ -10,7 +10,6 @@ use foreword_core::encoding;
 use foreword_core::error::{Dialect, Fault};
 use foreword_core::profile::{Engine, Profile};
 use foreword_core::prompt::seen::{Diagnose, see};
-use foreword_core::prompt::verdict::Name;
 use foreword_core::request::{self, Ids, Prepared, Request, Route};
 use http_body_util::{BodyExt, Limited};
 use hyper::Method;
@@ -18,13 +17,14 @@ use hyper::header::HeaderMap;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use crate::ending;
 use crate::exchange::{Head, Opening};
 use crate::gateway::Shared;
 use crate::headers::{media_type, put, relayed_headers, upstream_headers};
 use crate::outbox::Outbox;
 use crate::prefixes::Trace;
 use crate::record::Record;
-use crate::rendering::{self, Doubt};
+use crate::rendering::Doubt;
 use crate::silence::{Due, Silence};
 use crate::target;
 use crate::told;
@@ -56,15 +56,11 @@ const TRAILER: Duration = Duration::from_millis(500);
 const IDLE: &str = "FOREWORD_IDLE_SECONDS";
 const ANSWER: &str = "FOREWORD_ANSWER_SECONDS";
 
-/// The token of records that come when their exchange is over.
-const LATE: u64 = 0;
-
 const PANICKED: &str = "a thread panicked";
 const NO_READER: &str = "an answer without a reader";
 
 /// Runs one exchange. Whatever happens, the outbox gets its record in the end.
 pub(crate) async fn run(shared: Arc<Shared>, opening: Opening, outbox: Arc<Outbox>, left: Arc<Notify>) {
-    let own = opening.own;
     let mut record = Record::new(opening.route, opening.request_id.clone(), opening.body.len());
     record.client = who::client(&opening);
     let anthropic = opening.target.starts_with("/v1/messages") || speaks_anthropic(&opening);
@@ -75,7 +71,7 @@ pub(crate) async fn run(shared: Arc<Shared>, opening: Opening, outbox: Arc<Outbo
         outbox: &outbox,
         record,
         reader: None,
-        own,
+        own: opening.own,
         looking: None,
         trace: None,
         dialect,
@@ -112,53 +108,9 @@ pub(crate) async fn run(shared: Arc<Shared>, opening: Opening, outbox: Arc<Outbo
         }
     }
     exchange.settle();
-    let Exchange { mut record, mut trace, .. } = exchange;
-    record.over();
-    if !own {
-        shared.stats.closed(&record);
-    }
-    let profile = shared.profile();
-    let awaited = profile.engine_log && record.lacks_reuse() && trace.as_ref().is_some_and(Trace::entered);
-    if let Some(trace) = trace.take_if(|_| awaited) {
-        let pending = record.to_pending_json();
-        // Kept before it is told of: whoever hears of it may close it at once.
-        if let Some(closed) = shared.prefixes.wait(record, trace, &profile) {
-            shared.export.put(&closed.to_json());
-        }
-        outbox.end(pending);
-        return;
-    }
-    if let Some((trace, doubt)) = doubted(trace, &record, &shared) {
-        // The client is done; only its record waits for what the engine has to say.
-        outbox.end(Vec::new());
-        // Rare, and large: no stream should carry its room.
-        Box::pin(resolve(shared, trace, doubt, record)).await;
-        return;
-    }
-    let json = record.to_json();
-    if !own {
-        // Before the client sees its end: whoever stops the process then must find the record written.
-        shared.export.put(&json);
-    }
-    outbox.end(json);
-}
-
-/// What the engine is to be asked where the verdict leaves open whether it or its template lost the prefix.
-fn doubted(trace: Option<Trace>, record: &Record, shared: &Shared) -> Option<(Trace, Doubt)> {
-    let open = record.verdict.is_some_and(|verdict| verdict.name == Name::EngineLostOrTemplate);
-    let mut trace = trace.filter(|_| open)?;
-    let doubt = trace.take_doubt()?;
-    shared.questions.may_ask().then_some((trace, doubt))
-}
-
-/// Asks the engine, and closes the record with what it shows.
-async fn resolve(shared: Arc<Shared>, trace: Trace, doubt: Doubt, mut record: Record) {
-    if let Some(printed_anew) = rendering::printed_anew(&shared.upstream, doubt).await {
-        shared.prefixes.correct(&trace, &mut record, printed_anew);
-    }
-    let json = record.to_json();
-    shared.export.put(&json);
-    Outbox::new(LATE, shared.port.clone()).end(json);
+    let Exchange { record, trace, own, .. } = exchange;
+    // Large where the engine is asked once more: no stream should carry its room.
+    Box::pin(ending::close(shared, outbox, record, trace, own)).await;
 }
 
 /// Polls `future`; `None` if it panics.
