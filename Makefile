@@ -48,6 +48,7 @@ $(VENV)/.dev: requirements/dev.txt $(VENV)/.runtime
 
 # The Rust core in release mode, and `foreword` in the environment; Python files are used from where they lie.
 $(VENV)/.built: $(RUST_SOURCES) $(VENV)/.runtime
+	@echo "building the Rust core; the first time takes a few minutes"
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 

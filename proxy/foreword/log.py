@@ -10,6 +10,7 @@ import logging
 import queue
 import sys
 import threading
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import BinaryIO, Literal
 
@@ -83,8 +84,7 @@ class ExchangeLog:
         if self._json:
             self._writer.put(b'{"level":"info","event":"exchange",' + record[1:])
         else:
-            fields = (f"{name}={_plain(value)}" for name, value in orjson.loads(record).items())
-            self._writer.put(f"{_clock()} info exchange {' '.join(fields)}".encode())
+            self._writer.put(f"{_clock()} info exchange {' '.join(_fields(orjson.loads(record)))}".encode())
 
 
 class _Formatter(logging.Formatter):
@@ -113,6 +113,15 @@ class _WriterHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._writer.put(self.format(record).encode("utf-8", "replace"))
+
+
+def _fields(record: Mapping[str, object], within: str = "") -> Iterator[str]:
+    """The members of a record for people: objects by their members, lists of objects (segments) left out."""
+    for name, value in record.items():
+        if isinstance(value, dict):
+            yield from _fields(value, f"{within}{name}.")
+        elif not (isinstance(value, list) and any(isinstance(each, dict) for each in value)):
+            yield f"{within}{name}={_plain(value)}"
 
 
 def _plain(value: object) -> str:

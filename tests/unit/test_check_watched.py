@@ -68,6 +68,14 @@ def test_a_strata_with_its_log() -> None:
     assert "default" not in parking.text
 
 
+def test_the_order_of_a_template_that_is_set() -> None:
+    line = checked(strata("metrics.json"))["template order"]
+    assert line.level == "warn"
+    assert "FOREWORD_TEMPLATE_ORDER" in str(line.todo)
+    line = checked(strata("metrics.json"), TEMPLATE_ORDER="system-first")["template order"]
+    assert (line.level, line.value) == ("ok", "system-first")
+
+
 def test_parking_that_cannot_hold_one() -> None:
     lines = checked(strata("metrics.json", window=1_000_000), ENGINE_LOG=str(FIXTURES / "engine.log"))
     assert lines["parking"].level == "fail"

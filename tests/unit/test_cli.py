@@ -175,6 +175,17 @@ def test_check_of_a_good_engine(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("engine")
+def test_check_of_an_order_that_is_set_and_is_another(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FOREWORD_TEMPLATE_ORDER", "system-first")
+    assert status("check") == 0
+    assert "WARN  template order          tools-first, and FOREWORD_TEMPLATE_ORDER says system-first" in (
+        capsys.readouterr().out
+    )
+
+
+@pytest.mark.usefixtures("engine")
 def test_check_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert status("check") == 0
     lines = capsys.readouterr().out.splitlines()

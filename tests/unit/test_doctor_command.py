@@ -208,6 +208,7 @@ def test_explain_of_nothing(paper: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "req_none is not in" in capsys.readouterr().out
     assert status("explain", "req_none", "--ledger", paper / "nowhere") == 2
     assert status("explain", "req_none", "--url", "http://127.0.0.1:9") == 2
+    assert "give --url of a sidecar, or --ledger" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -257,6 +258,7 @@ class Sidecar(BaseHTTPRequestHandler):
             "class": "tools",
             "kind": "inserted",
             "lost": 7_936,
+            "exact": True,
         }
         answers: dict[str, Any] = {
             "/admin/sessions": [{"session": None, "line": 17, "client": "codex", "model": "m", "turns": 1}],
@@ -293,9 +295,11 @@ def test_explain_from_a_running_sidecar(
     text = capsys.readouterr().out
     assert "codex sent a prompt of 9,000 tokens for m, turn 1 of line 17." in text
     assert "at tools[3] (tools, inserted)" in text
+    assert "So 7,936 tokens were read again." in text
     assert status("explain", "req_8", "--url", url) == 1
     handler.key = "open sesame"
     assert status("explain", "req_7", "--url", url) == 2
+    assert "set FOREWORD_ADMIN_KEY" in capsys.readouterr().err
     monkeypatch.setenv("FOREWORD_ADMIN_KEY", "open sesame")
     assert status("explain", "req_7", "--url", url) == 0
 

@@ -11,13 +11,13 @@ import pytest
 
 from foreword.log import ExchangeLog, Form, LineWriter
 
-RECORD = b'{"request_id":"req_1","status":200,"model":"two words","cached":null}'
+RECORD = b'{"request_id":"req_1","status":200,"model":"two words","cached":null,"usage":{"prompt_tokens":7}}'
 
 
-def written(form: Form) -> bytes:
+def written(form: Form, record: bytes = RECORD) -> bytes:
     stream = io.BytesIO()
     writer = LineWriter(stream)
-    ExchangeLog(writer, form)(RECORD)
+    ExchangeLog(writer, form)(record)
     writer.close()
     return stream.getvalue()
 
@@ -29,7 +29,16 @@ def test_a_record_as_json() -> None:
 
 def test_a_record_as_text() -> None:
     words = written("text").decode().rstrip("\n").split(" ", 3)
-    assert words[1:] == ["info", "exchange", 'request_id=req_1 status=200 model="two words" cached=null']
+    told = 'request_id=req_1 status=200 model="two words" cached=null usage.prompt_tokens=7'
+    assert words[1:] == ["info", "exchange", told]
+
+
+def test_a_line_for_people_has_no_segments() -> None:
+    prompt = (
+        b'{"prompt":{"bytes":9,"head":[{"path":"system","digest":"0"}],"new":[]},"rules":["late-system"]}'
+    )
+    line = written("text", prompt).decode().rstrip("\n").split(" ", 3)[3]
+    assert line == 'prompt.bytes=9 prompt.new=[] rules="[\\"late-system\\"]"'
 
 
 class Stuck(io.BytesIO):

@@ -82,14 +82,19 @@ class Preflight:
         )
 
     async def _order(self, engine: Finding) -> Line:
+        name, set_to = "template order", self._settings.template_order
         order = await self._template(engine).order()
+        if order is None and set_to != "auto":
+            return Line(name, "ok", set_to, f"{set_to}, as set; the engine does not tell")
         if order is None:
             text = "the engine does not tell; tools-first is assumed"
-            return Line(
-                "template order", "warn", None, text, "see which comes first in the model's chat template"
-            )
+            todo = "see which comes first in the model's chat template, and set FOREWORD_TEMPLATE_ORDER"
+            return Line(name, "warn", None, text, todo)
+        if set_to not in ("auto", order):
+            text = f"{order}, and FOREWORD_TEMPLATE_ORDER says {set_to}"
+            return Line(name, "warn", order, text, "set FOREWORD_TEMPLATE_ORDER=auto")
         text = f"{order}: a change in the one costs the prefix of the other"
-        return Line("template order", "ok", order, text)
+        return Line(name, "ok", order, text)
 
     async def _late_system(self, engine: Finding) -> Line:
         name, set_to = "late system messages", self._settings.rule_late_system

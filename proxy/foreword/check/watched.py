@@ -152,10 +152,10 @@ def _parking(reading: Reading, window: int | None, snapshots: list[tuple[int, in
         # Sizes go by the model: the default is the planner's, as measured on one.
         text += " by the planner's default table, as no conversation was parked in the log yet"
         todo = "park a long conversation, with FOREWORD_ENGINE_LOG set, and check again for this engine's own sizes"
-        return Line(name, "ok" if fits else "warn", fits, f"{text}: {fits} fit", todo)
+        return Line(name, "ok" if fits else "warn", fits, f"{text}: room for {fits}", todo)
     if fits < 1:
         return Line(name, "fail", 0, text, f"set --conversation-cache-mib above {math.ceil(size / _MIB)}")
-    return Line(name, "ok", fits, f"{text}: {fits} fit")
+    return Line(name, "ok", fits, f"{text}: room for {fits}")
 
 
 def snapshot_size(snapshots: list[tuple[int, int]], tokens: int) -> float | None:

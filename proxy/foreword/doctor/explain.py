@@ -93,7 +93,7 @@ def from_sidecar(request_id: str, url: str) -> dict[str, Any] | None:
 def _from_turn(
     told: dict[str, Any], entry: dict[str, Any], line: dict[str, Any], turn: int
 ) -> dict[str, Any]:
-    names = ("expected", "shared", "lost", "path", "class", "kind")
+    names = ("expected", "shared", "lost", "exact", "path", "class", "kind")
     return {
         "request_id": told["request_id"],
         "time": told.get("time"),
@@ -119,9 +119,11 @@ def _get(url: str) -> Iterator[dict[str, Any]]:
         error.close()
         if error.code == 404:
             return
-        raise DoctorError(f"{url} answers {error.code}") from None
+        hint = ": set FOREWORD_ADMIN_KEY to the sidecar's" if error.code in (401, 403) else ""
+        raise DoctorError(f"{url} answers {error.code}{hint}") from None
     except (URLError, OSError, http.client.HTTPException, orjson.JSONDecodeError) as error:
-        raise DoctorError(f"{url} cannot be read: {error}") from None
+        why = error.reason if isinstance(error, URLError) else error
+        raise DoctorError(f"{url} cannot be read: {why}; give --url of a sidecar, or --ledger") from None
     if isinstance(value, dict) and isinstance(value.get("sessions"), list):
         value = value["sessions"]
     yield from (each for each in (value if isinstance(value, list) else [value]) if isinstance(each, dict))

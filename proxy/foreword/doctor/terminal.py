@@ -89,7 +89,7 @@ def _head(found: Diagnosis, style: Style) -> Iterator[str]:
             " their engine did not report cached tokens"
         )
     if whole(total["unanswered"]):
-        yield style.paint(f"{whole(total['unanswered']):,} more requests were not answered", "dim")
+        yield style.paint(f"not counted, as they had no answer: {whole(total['unanswered']):,} more", "dim")
 
 
 def _findings(found: Diagnosis, style: Style) -> Iterator[str]:

@@ -158,7 +158,8 @@ def _about(plan: Plan) -> str:
         f"Snapshot sizes: {_how(plan.sizes, f'{len(costs.sizes)} points')}",
         f"Prefill: {costs.prefill_rate:,.0f} tokens/s and {costs.prefill_floor:.2f} s a prompt, ",
     ]
-    lines[0] += f"{_short(load.prompt_tokens)} prompt tokens, from {load.source}{times}"
+    source = "" if load.source == "described" else f", from {load.source}"
+    lines[0] += f"{_short(load.prompt_tokens)} prompt tokens{source}{times}"
     lines[3] += _how(plan.prefill, "a line")
     if load.observed:
         counts = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in load.observed.items())

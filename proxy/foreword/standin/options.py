@@ -115,6 +115,7 @@ def parser() -> argparse.ArgumentParser:
         "--no-prompt-tokens-details",
         dest="prompt_tokens_details",
         action="store_false",
+        default=argparse.SUPPRESS,
         help="do not report cached tokens (vLLM without --enable-prompt-tokens-details)",
     )
     add(
@@ -133,9 +134,16 @@ def parser() -> argparse.ArgumentParser:
         "--no-thinking",
         dest="thinking",
         action="store_false",
+        default=argparse.SUPPRESS,
         help="think only where chat_template_kwargs.enable_thinking asks for it",
     )
-    add("--no-images", dest="images", action="store_false", help="refuse images, as a text model does")
+    add(
+        "--no-images",
+        dest="images",
+        action="store_false",
+        default=argparse.SUPPRESS,
+        help="refuse images, as a text model does",
+    )
     add("--version", default=default.version, help="what /version answers")
     _second_level(made, default)
     _strata(made, default)
