@@ -201,7 +201,9 @@ def test_models(engine: ScriptedEngine, gpt: openai.OpenAI) -> None:
 
 
 def test_one_model_and_other_paths_pass(engine: ScriptedEngine, gpt: openai.OpenAI) -> None:
-    served = [{"id": name, "object": "model", "created": 1, "owned_by": "vllm"} for name in ("other", "org/m")]
+    served = [
+        {"id": name, "object": "model", "created": 1, "owned_by": "vllm"} for name in ("other", "org/m")
+    ]
     engine.answer = lambda peer, _: peer.send(respond(200, {"object": "list", "data": served}))
     assert gpt.models.retrieve("org/m").id == "org/m"
     assert engine.requests[-1].target == "/v1/models", "few engines know the path of one model"
