@@ -42,6 +42,9 @@ class Response:
 class Sidecar:
     """`foreword serve` in front of ``upstream``; further settings as environment variables without their prefix."""
 
+    seconds = 30.0
+    """How long a client of it waits for the next byte."""
+
     def __init__(self, upstream: str, log: Path, **settings: str) -> None:
         self.port = free_port()
         environment = {name: value for name, value in os.environ.items() if not name.startswith("FOREWORD_")}
@@ -76,7 +79,7 @@ class Sidecar:
         headers: Mapping[str, str] | None = None,
     ) -> Stream:
         """Sends the request; the answer is read through the stream."""
-        return Stream(self.port, method, path, body, headers or {})
+        return Stream(self.port, method, path, body, headers or {}, seconds=self.seconds)
 
     def connect(self, seconds: float = 30.0) -> socket.socket:
         """A bare connection, for requests that http.client would not send."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.http.sidecar import Sidecar
+from tests.real.patience import ANSWER_SECONDS
 
 StartSidecar = Callable[..., Sidecar]
 
@@ -17,6 +18,8 @@ def start_sidecar(tmp_path: Path) -> Iterator[StartSidecar]:
 
         def start(upstream: str, **settings: str) -> Sidecar:
             log = tmp_path / f"sidecar-{len(list(tmp_path.iterdir()))}.log"
-            return stack.enter_context(Sidecar(upstream, log, **settings))
+            sidecar = stack.enter_context(Sidecar(upstream, log, **settings))
+            sidecar.seconds = ANSWER_SECONDS
+            return sidecar
 
         yield start

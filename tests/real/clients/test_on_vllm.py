@@ -19,6 +19,7 @@ from tests.real.engine import install, truth
 from tests.real.engine.server import Server, call, script
 from tests.real.engine.truth import Seen
 from tests.real.engine.versions import NEW
+from tests.real.patience import READY_SECONDS
 
 Json = dict[str, Any]
 
@@ -42,7 +43,7 @@ def test_verdicts(agent: Agent, vllm: Server, start_sidecar: StartSidecar, tmp_p
     if not agent.package.installed:
         pytest.skip(f"{agent.package.name} is not installed: python -m tests.real.clients.install")
     sidecar = start_sidecar(vllm.url)
-    sidecar.wait_until_ready()
+    sidecar.wait_until_ready(READY_SECONDS)
     vllm.forget()
     # The model says what the last mark in its prompt tells it to.
     work = work_in(tmp_path, sidecar, f"{NOTE}\n{script('</think>' + FIRST_ANSWER)}\n")

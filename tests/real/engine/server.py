@@ -21,6 +21,7 @@ from typing import Any, Literal, Self
 from tests.http.sidecar import Response, Stream, free_port
 from tests.real.engine import install
 from tests.real.engine.versions import NEW
+from tests.real.patience import ANSWER_SECONDS
 
 HERE = Path(__file__).parent
 BLOCK = 32
@@ -88,7 +89,7 @@ class Server:
         self.log = folder / "log"
         template = (HERE / "template.jinja").read_text().replace("LATE_SYSTEM", _LATE_SYSTEM[late_system])
         (folder / "template.jinja").write_text(template)
-        environment = {
+        self._environment = {
             **os.environ,
             "PYTHONPATH": f"{install.site(version)}:{HERE / 'plugin'}",
             "PATH": f"{install.environment() / 'bin'}:{os.environ['PATH']}",
@@ -102,33 +103,22 @@ class Server:
             "GLOO_SOCKET_IFNAME": "lo",
             "VLLM_SERVER_DEV_MODE": "1",  # for /reset_prefix_cache
         }
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # compiling all of torch anew would double the start
-        with self.log.open("wb") as output:
-            self.process = subprocess.Popen(
-                [
-                    *_command(context),
-                    *(("--enable-prompt-tokens-details",) if reports else ()),
-                    *("--port", str(self.port)),
-                    *("--chat-template", str(folder / "template.jinja")),
-                ],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-        try:
-            self._wait_until_up()
-        except BaseException:
-            self.stop()
-            raise
+        # Compiling all of torch anew would double the start.
+        self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        self._command = [
+            *_command(context),
+            *(("--enable-prompt-tokens-details",) if reports else ()),
+            *("--port", str(self.port)),
+            *("--chat-template", str(folder / "template.jinja")),
+        ]
+        self._start()
 
     def get(self, path: str) -> Response:
-        with Stream(self.port, "GET", path, None, {}) as stream:
+        with Stream(self.port, "GET", path, None, {}, seconds=ANSWER_SECONDS) as stream:
             return stream.whole()
 
     def post(self, path: str, body: dict[str, Any] | bytes) -> Response:
-        with Stream(self.port, "POST", path, body, {}) as stream:
+        with Stream(self.port, "POST", path, body, {}, seconds=ANSWER_SECONDS) as stream:
             return stream.whole()
 
     def tokens(self, **body: Any) -> list[int]:
@@ -154,14 +144,14 @@ class Server:
     def running(self) -> int:
         return int(self.metric("vllm:num_requests_running") + self.metric("vllm:num_requests_waiting"))
 
+    def restart(self) -> None:
+        """Ends the process and starts it anew at the same address."""
+        self._end()
+        self._start()
+
     def stop(self) -> None:
         """Ends the server and the workers that it started."""
-        self.process.send_signal(signal.SIGINT)  # SIGTERM would leave a worker behind
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+        self._end()
         self._folder.cleanup()
 
     def __enter__(self) -> Self:
@@ -169,6 +159,30 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def _start(self) -> None:
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                self._command,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        try:
+            self._wait_until_up()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _end(self) -> None:
+        self.process.send_signal(signal.SIGINT)  # SIGTERM would leave a worker behind
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
 
     def _wait_until_up(self) -> None:
         deadline = time.monotonic() + START_SECONDS

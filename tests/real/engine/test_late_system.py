@@ -9,6 +9,7 @@ from tests.real.engine import trace
 from tests.real.engine.measure import Rows, hit_rate, on, reuses_all, run
 from tests.real.engine.server import Server
 from tests.real.engine.versions import NEW, USED
+from tests.real.patience import READY_SECONDS
 
 TALK = trace.conversation()
 
@@ -19,7 +20,7 @@ def late(number: int) -> str:
 
 def wait_for_template(sidecar: Sidecar) -> str:
     """What the sidecar found out about the template."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + READY_SECONDS
     while time.monotonic() < deadline:
         found = sidecar.request("GET", "/health").json()["engine"]["late_system"]
         if found is not None:

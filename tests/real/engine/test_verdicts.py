@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +18,8 @@ from tests.real.engine.measure import ON_BOTH, on
 from tests.real.engine.recorded import Request
 from tests.real.engine.server import MODEL, Server
 from tests.real.engine.truth import Seen, Witness
-from tests.real.engine.versions import NEW
+from tests.real.engine.versions import NEW, USED
+from tests.real.patience import READY_SECONDS
 
 Json = dict[str, Any]
 
@@ -30,7 +32,7 @@ def witness(engine: Server, start_sidecar: StartSidecar) -> StartWitness:
 
     def start(*, reports: bool = True, **settings: str) -> Witness:
         sidecar = start_sidecar(engine.url, **settings)
-        sidecar.wait_until_ready()
+        sidecar.wait_until_ready(READY_SECONDS)
         engine.forget()
         return Witness(engine, sidecar, reports)
 
@@ -202,7 +204,7 @@ def test_a_change(witness: StartWitness, file: str, plant: str) -> None:
     truth.goes_on(now, at.send(fourth))
 
 
-@on(NEW, reports=False)
+@on(*USED, reports=False)
 @pytest.mark.parametrize("plant", PLANTS)
 def test_an_engine_that_does_not_report(witness: StartWitness, plant: str) -> None:
     """Absent is not zero; what a change cost is estimated from the prompts alone."""
@@ -233,6 +235,26 @@ def test_an_emptied_cache(engine: Server, witness: StartWitness) -> None:
     assert third.cached == 0
     truth.lost_by_engine(second, third)
     truth.goes_on(third, at.send(four))
+
+
+@on(NEW)
+def test_a_restart(engine: Server, witness: StartWitness) -> None:
+    """Another process at the same address: it remembers nothing, counts from nothing, and cut the idle connections."""
+    at = witness()
+    one, two, three, four = recorded.session("reasonix-1.38.11_chat", 4)
+    first, second = at.send_all([one, two])
+    truth.goes_on(first, second)
+    engine.restart()
+    third = at.send(three)
+    assert third.cached == 0
+    truth.lost_by_engine(second, third)
+    truth.goes_on(third, at.send(four))
+    # The operator is told once that the engine began anew, and of nothing that the client did.
+    deadline = time.monotonic() + READY_SECONDS
+    while not (findings := at.sidecar.request("GET", "/admin/findings").json()["findings"]):
+        assert time.monotonic() < deadline, at.sidecar.log.read_text()
+        time.sleep(0.2)
+    assert [(one["id"], one["count"]) for one in findings] == [("engine-restart", 1)]
 
 
 @ON_BOTH

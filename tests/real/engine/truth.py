@@ -10,13 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.http.sidecar import Sidecar, Stream
+from tests.http.sidecar import Sidecar
 from tests.real.engine.recorded import Request
 from tests.real.engine.server import BLOCK, Server
 
 Json = dict[str, Any]
-
-ANSWER_SECONDS = 300.0
 
 LEAST = 64
 """Tokens that Foreword's own place of a difference is coarse by: a block of 256 bytes."""
@@ -69,10 +67,7 @@ class Witness:
 
     def send(self, request: Request) -> Seen:
         before = counters(self.engine)
-        with Stream(
-            self.sidecar.port, "POST", request.path, request.body, request.headers, seconds=ANSWER_SECONDS
-        ) as stream:
-            answer = stream.whole()
+        answer = self.sidecar.post(request.path, request.body, request.headers)
         assert answer.status == 200, answer.body
         record = self.sidecar.record(answer)
         prompt, cached = (now - then for now, then in zip(counters(self.engine), before, strict=True))
