@@ -21,14 +21,13 @@ from typing import Any, Literal, Self
 from tests.http.sidecar import Response, Stream, free_port
 from tests.real.engine import install
 from tests.real.engine.versions import NEW
-from tests.real.patience import ANSWER_SECONDS
+from tests.real.patience import ANSWER_SECONDS, START_SECONDS
 
 HERE = Path(__file__).parent
 BLOCK = 32
 """Tokens in a block of the prefix cache. (vLLM's usual 16 does not work on CPUs.)"""
 
 MODEL = "tiny"
-START_SECONDS = 300
 
 LateSystem = Literal["in-place", "refused"]
 """What the chat template does with a system message that is not the first."""

@@ -40,17 +40,19 @@ def test_a_template_that_refuses_them(
     engine.forget()
     through = run(sidecar, lambda number: build(TALK, number, TALK.system, late), dialect)
     rows.add(engine.version, f"{dialect}: late system, refusing template", "Foreword", through)
-    engine.forget()
-    if dialect == "chat":
-        refused = engine.post("/v1/chat/completions", trace.chat(TALK, 1, TALK.system, late))
-        assert refused.status == 400
-    else:
-        direct = run(engine, lambda number: trace.messages(TALK, number, TALK.system, late), dialect)
-        rows.add(engine.version, "native: late system, refusing template", "direct", direct)
-        assert hit_rate(direct) < 0.3  # hoisted to the head, where each new one pushes all else along
 
     assert reuses_all(through)
     assert hit_rate(through) > 0.8
+
+
+@on(*USED, late_system="refused")
+def test_what_refuses_them_without_foreword(engine: Server, rows: Rows) -> None:
+    refused = engine.post("/v1/chat/completions", trace.chat(TALK, 1, TALK.system, late))
+    assert refused.status == 400
+    engine.forget()
+    direct = run(engine, lambda number: trace.messages(TALK, number, TALK.system, late), "messages")
+    rows.add(engine.version, "native: late system, refusing template", "direct", direct)
+    assert hit_rate(direct) < 0.3  # hoisted to the head, where each new one pushes all else along
 
 
 @on(NEW)
