@@ -157,7 +157,8 @@ def hot_routes(gateway: Gateway) -> list[BaseRoute]:
         post("/v1/chat/completions", "chat"),
         post("/v1/completions", "completions"),
         post("/v1/responses", "responses"),
-        Route("/v1/models", ByMethod({"GET": endpoint("models"), "HEAD": endpoint("models")}, "openai")),
+        # What answers HEAD has no list to be read.
+        Route("/v1/models", ByMethod({"GET": endpoint("models"), "HEAD": endpoint("other")}, "openai")),
         # Other methods change models, which is the engine's business.
         Route("/v1/models/{id:path}", ByMethod({"GET": endpoint("model")}, "openai", endpoint("other"))),
         Route("/v1/v1/{rest:path}", not_found),

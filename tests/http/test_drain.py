@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -18,12 +19,14 @@ from .engine import (
     Received,
     ScriptedEngine,
     answers,
+    chat_chunk,
     chunked,
+    event,
     prefills,
     says,
     stream_head,
 )
-from .sidecar import CHAT, MESSAGES, Sidecar, ask, children, read_to_end
+from .sidecar import CHAT, MESSAGES, Sidecar, ask, children, parse_events, read_to_end
 
 
 def slow_stream(gate: Gate) -> Answer:
@@ -77,6 +80,56 @@ def test_streams_beyond_the_drain_get_an_error_event(
     assert b"[DONE]" not in rest.body
     sidecar.process.wait(10)
     sidecar.wait_for_record(outcome="sidecar-error")
+
+
+def counts(peer: Peer, _: Received) -> None:
+    """Streams numbers, far more than lies between an engine and a client that does not read."""
+    peer.send(stream_head())
+    for number in range(1 << 20):
+        peer.send(chunked(event(chat_chunk({"content": f"{number} {'x' * 4000}"}))))
+
+
+def numbers(stream: bytes) -> list[int]:
+    return [
+        int(data["choices"][0]["delta"]["content"].partition(" ")[0])
+        for _, data in parse_events(stream)
+        if "choices" in data
+    ]
+
+
+def test_a_client_that_reads_late_at_the_end_gets_each_event_once(
+    start_sidecar: StartSidecar, engine: ScriptedEngine
+) -> None:
+    engine.answer = counts
+    sidecar = start_sidecar(engine.url, DRAIN_SECONDS="1")
+    with sidecar.open("POST", CHAT, ask()) as request:
+        engine.wait_for(1)
+        time.sleep(1)  # all that there is room for is on its way by then
+        sidecar.process.send_signal(signal.SIGTERM)
+        time.sleep(1.5)  # the drain is over, the process is not
+        body = request.whole().body
+    seen = numbers(body)
+    assert seen == list(range(len(seen)))
+    assert len(seen) > 100
+    events = [data for _, data in parse_events(body)]
+    assert "error" in events[-1]
+    sidecar.process.wait(10)
+    assert sidecar.wait_for_record(outcome="sidecar-error")["answer_bytes"] == len(body)
+
+
+def test_a_client_that_never_reads_has_a_record(
+    start_sidecar: StartSidecar, engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    engine.answer = counts
+    ledger = tmp_path / "ledger"
+    sidecar = start_sidecar(engine.url, DRAIN_SECONDS="1", LEDGER=str(ledger))
+    with sidecar.open("POST", MESSAGES, ask()):
+        engine.wait_for(1)
+        time.sleep(1)
+        sidecar.process.send_signal(signal.SIGTERM)
+        sidecar.process.wait(15)
+    lines = [line for file in ledger.glob("*.jsonl") for line in file.read_text().splitlines()]
+    assert [json.loads(line)["outcome"] for line in lines] == ["sidecar-error"]
 
 
 def test_a_request_that_waits_at_the_end_gets_an_error(

@@ -58,6 +58,22 @@ def test_a_name_that_stands_for_another(
     assert asked(alone, "whatever").json()["id"] == "whatever"
 
 
+def test_no_name_is_no_model(start_sidecar: StartSidecar, engine: ScriptedEngine) -> None:
+    engine.probes = {"/v1/models": models("only")}
+    engine.answer = lambda peer, _: peer.send(models("only"))
+    alone = start_sidecar(engine.url)
+    alone.wait_until_ready()
+    assert asked(alone, "").status == asked(alone, "", anthropic=True).status == 404
+
+
+def test_what_answers_head_is_not_read(sidecar: Sidecar, engine: ScriptedEngine) -> None:
+    head = models("a").partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+    engine.answer = lambda peer, _: peer.send(head)
+    for headers in ({}, ANTHROPIC):
+        answer = sidecar.request("HEAD", "/v1/models", headers=headers)
+        assert (answer.status, answer.body) == (200, b"")
+
+
 def test_the_engines_refusal_is_told_in_the_callers_dialect(sidecar: Sidecar, engine: ScriptedEngine) -> None:
     engine.answer = answers(401, {"error": {"message": "no", "type": "x", "code": 401}})
     assert (asked(sidecar, "a").status, asked(sidecar, "a").json()["error"]["message"]) == (401, "no")

@@ -73,17 +73,16 @@ impl Outbox {
         self.put(|ready| ready.head = Some(head));
     }
 
-    /// Puts body bytes, then waits while more than [`HIGH_WATER`] bytes lie here.
-    pub async fn body(self: &Arc<Self>, bytes: &[u8]) {
+    /// Puts body bytes. Who has more to come waits for [`Outbox::room`] behind them.
+    pub fn body(self: &Arc<Self>, bytes: &[u8]) {
         self.put(|ready| ready.body.extend_from_slice(bytes));
+    }
+
+    /// Waits while more than [`HIGH_WATER`] bytes lie here.
+    pub async fn room(&self) {
         while locked(&self.state).ready.body.len() > HIGH_WATER {
             self.drained.notified().await;
         }
-    }
-
-    /// Puts a whole answer, which is in memory as it is: nothing is gained by waiting for room.
-    pub fn whole(self: &Arc<Self>, bytes: &[u8]) {
-        self.put(|ready| ready.body.extend_from_slice(bytes));
     }
 
     /// Puts the record: the end.
@@ -232,8 +231,8 @@ mod tests {
     async fn one_drain_takes_everything_of_a_stream() {
         let port = Port::new().unwrap();
         let outbox = Outbox::new(7, port.clone());
-        outbox.body(b"a").await;
-        outbox.body(b"b").await;
+        outbox.body(b"a");
+        outbox.body(b"b");
         assert_eq!(bodies(&port), [(7, b"ab".to_vec())]);
         assert!(bodies(&port).is_empty());
     }
@@ -244,7 +243,7 @@ mod tests {
         tokio::spawn(port.clone().notify());
         let outbox = Outbox::new(1, port.clone());
         for round in 0..50 {
-            outbox.body(b"x").await;
+            outbox.body(b"x");
             tokio::time::sleep(Duration::from_millis(round % 3)).await;
             tokio::time::sleep(PACE * 2).await;
             assert!(readable(&port), "round {round}");
@@ -256,7 +255,7 @@ mod tests {
     async fn a_held_stream_stays_until_released() {
         let port = Port::new().unwrap();
         let outbox = Outbox::new(1, port.clone());
-        outbox.body(b"a").await;
+        outbox.body(b"a");
         outbox.hold();
         assert!(bodies(&port).is_empty());
         outbox.end(b"{}".to_vec());
@@ -270,7 +269,7 @@ mod tests {
         let port = Port::new().unwrap();
         let outbox = Outbox::new(1, port.clone());
         let drained = || port.drain(|_, ready| (ready.body.len(), ready.record.is_some()));
-        outbox.body(&vec![7; 3 * PIECE]).await;
+        outbox.body(&vec![7; 3 * PIECE]);
         assert_eq!(drained(), [(PIECE, false)]);
         outbox.end(b"{}".to_vec());
         assert_eq!(drained(), [(2 * PIECE, true)]);
@@ -282,7 +281,7 @@ mod tests {
         let port = Port::new().unwrap();
         let outboxes: Vec<_> = (1..=100).map(|token| Outbox::new(token, port.clone())).collect();
         for outbox in &outboxes {
-            outbox.body(&vec![7; PIECE]).await;
+            outbox.body(&vec![7; PIECE]);
         }
         let first = bodies(&port);
         assert_eq!(first.len(), 100);
@@ -302,7 +301,8 @@ mod tests {
             let outbox = Arc::clone(&outbox);
             async move {
                 for _ in 0..10 {
-                    outbox.body(&vec![0; HIGH_WATER]).await;
+                    outbox.body(&vec![0; HIGH_WATER]);
+                    outbox.room().await;
                 }
             }
         });

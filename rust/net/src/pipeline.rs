@@ -100,12 +100,8 @@ pub(crate) async fn run(shared: Arc<Shared>, opening: Opening, outbox: Arc<Outbo
         }
     };
     if let Some(fault) = fault {
-        // A client that neither reads nor leaves must not keep the exchange.
-        tokio::select! {
-            biased;
-            () = left.notified() => exchange.record.left = true,
-            _ = caught(exchange.tell(fault)) => (),
-        }
+        // A fault is a record's end, whatever becomes of the words for the client.
+        let _ = catch_unwind(AssertUnwindSafe(|| exchange.tell(fault)));
     }
     exchange.settle();
     let Exchange { record, trace, own, .. } = exchange;
@@ -315,7 +311,8 @@ impl Exchange<'_> {
         }
         if opening.route == Route::Model {
             let name = target::model(&opening.target);
-            let served = profile.upstream_model(&name).map(str::to_owned);
+            // No name at all is nobody's: not even a map that takes every name makes a model of it.
+            let served = profile.upstream_model(&name).filter(|_| !name.is_empty()).map(str::to_owned);
             self.record.model = Some(request::shortened(&name));
             reader.want_model(name, served);
         }
@@ -511,8 +508,15 @@ impl Exchange<'_> {
         if !self.head_sent {
             self.start(sent);
         }
+        self.pour();
+        self.outbox.room().await;
+    }
+
+    /// Moves what was written into the outbox. What has been put is gone from here before anything waits: a wait may be
+    /// cut short, and what were left would be sent again.
+    fn pour(&mut self) {
         self.record.answer_bytes += self.out.len();
-        self.outbox.body(&self.out).await;
+        self.outbox.body(&self.out);
         self.out.clear();
     }
 
@@ -614,12 +618,13 @@ impl Exchange<'_> {
         self.send_head(status, headers);
         self.record.first_byte();
         self.record.answer_bytes += body.len();
-        self.outbox.whole(body);
+        self.outbox.body(body);
         Ok(())
     }
 
-    /// Tells the client of a fault: with its status if nothing was sent, else as an event of the dialect.
-    async fn tell(&mut self, fault: Fault) {
+    /// Tells the client of a fault: with its status if nothing was sent, else as an event of the dialect. This never
+    /// waits for room: a client that neither reads nor leaves must not keep the exchange from its end.
+    fn tell(&mut self, fault: Fault) {
         let reader = self.reader.as_mut().filter(|reader| reader.started());
         self.record.fault = Some(fault.clone());
         if !self.head_sent {
@@ -641,7 +646,10 @@ impl Exchange<'_> {
             Some(reader) => drop(reader.end(Some(fault), &mut self.out)),
             None => self.out.extend_from_slice(&fault.event(self.dialect)),
         }
-        self.flush(None).await;
+        if !self.out.is_empty() {
+            self.record.first_byte();
+            self.pour();
+        }
     }
 
     fn send_head(&mut self, status: u16, mut headers: Vec<(Bytes, Bytes)>) {
