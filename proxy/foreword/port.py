@@ -22,6 +22,9 @@ LATE = 0
 #: What a ``send`` that never had to wait yields.
 _DONE = object()
 
+#: What a ``send`` may fail with. Nobody cancels what runs here: a cancelled future is the server's own.
+_FAILED = (Exception, asyncio.CancelledError)
+
 #: A ``send`` under way.
 Step = Generator[Any, Any, None]
 
@@ -85,7 +88,7 @@ class Port:
                     delivery.take(head, data, record)
                 else:
                     delivery.stuck(*stuck)
-            except Exception:
+            except _FAILED:
                 _log.exception("a delivery failed")
                 self._sidecar.cancel(token)
                 if record is not None:
@@ -136,11 +139,11 @@ class AsgiDelivery:
         if isinstance(why, BaseException):
             raise why
         if step is not None:
-            self._wait(step, why)
+            self._wait(step, why, last=False)
 
-    def _wait(self, step: Step, blocker: object) -> None:
+    def _wait(self, step: Step, blocker: object, *, last: bool) -> None:
         self._sidecar.hold(self.token)
-        self._task = self._loop.create_task(self._resume(step, blocker))
+        self._task = self._loop.create_task(self._resume(step, blocker, last))
 
     def give_up(self) -> None:
         self._finish()
@@ -152,21 +155,20 @@ class AsgiDelivery:
         step = self._send(message).__await__()
         blocker = next(step, _DONE)
         if blocker is not _DONE:
-            self._wait(step, blocker)
+            self._wait(step, blocker, last=_is_last(message))
 
-    async def _resume(self, step: Step, blocker: object) -> None:
-        """Finishes a ``send`` that had to wait, then what came meanwhile."""
-        last = False
+    async def _resume(self, step: Step, blocker: object, last: bool) -> None:
+        """Finishes a ``send`` that had to wait, of the ``last`` message or another, then what came meanwhile."""
         try:
             await _Begun(step, blocker)
             while self._waiting:
                 message = self._waiting.pop(0)
-                last = message.get("more_body") is False
+                last = _is_last(message)
                 await self._send(message)
-        except Exception:
+        except _FAILED:
             _log.exception("a send failed")
             self._sidecar.cancel(self.token)
-            last = last or any(message.get("more_body") is False for message in self._waiting)
+            last = last or any(map(_is_last, self._waiting))
             self._waiting.clear()
         self._task = None
         if last:
@@ -177,6 +179,10 @@ class AsgiDelivery:
     def _finish(self) -> None:
         if not self.done.done():
             self.done.set_result(None)
+
+
+def _is_last(message: Message) -> bool:
+    return message.get("more_body") is False
 
 
 class _Begun:
