@@ -28,6 +28,10 @@ use crate::upstream::Upstream;
 /// Threads that scan, splice and translate large bodies.
 const PREPARING_THREADS: usize = 2;
 
+/// How far these stand back behind running streams where cores are scarce.
+#[cfg(target_os = "linux")]
+const PREPARING_NICE: i32 = 10;
+
 /// How long the end may wait for records that are queued, where nobody asked for more.
 const LAST_RECORDS: Duration = Duration::from_secs(1);
 
@@ -327,6 +331,11 @@ fn spawn_network(port: Port, stop: Arc<Notify>) -> io::Result<Handle> {
     let runtime: Runtime = Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(PREPARING_THREADS)
+        .on_thread_start(|| {
+            // Of the threads that prepare; the network's own is there already. On Linux this is the thread's alone.
+            #[cfg(target_os = "linux")]
+            let _ = rustix::process::setpriority_process(None, PREPARING_NICE);
+        })
         .on_thread_park(move || {
             if let Some(wait) = locked(&pace).rest(Instant::now()) {
                 std::thread::sleep(wait);
