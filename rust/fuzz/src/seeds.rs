@@ -20,6 +20,7 @@ pub fn of(target: &str, fixtures: &Path) -> Vec<Vec<u8>> {
         "decompression" => {
             (0..8).flat_map(|head| with_head(&[head], BODIES.iter().map(|body| body.to_vec()))).collect()
         }
+        "http1" => with_head(b"\x05", ANSWERS.iter().map(|answer| answer.as_bytes().to_vec())),
         other => panic!("no such target: {other}"),
     };
     let mut kept: Vec<_> = fs::read_dir(fixtures.join("fuzz").join(target))
@@ -37,6 +38,17 @@ const HEADERS: &[&str] = &[
     "x-anthropic-billing-header: cch=00000;\n\nx-anthropic-billing-header: cc_version=1;text",
     "The x-anthropic-billing-header: cch=1; is a header.",
     "x-anthropic-billing-header: of an unknown shape",
+];
+
+const ANSWERS: &[&str] = &[
+    "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n\
+     1c;x=\"y\"\r\ndata: {\"choices\":[],\"a\":1}\n\n\r\n0e\r\ndata: [DONE]\n\n\r\n0\r\nx-took: 1\r\n\r\n",
+    "HTTP/1.1 200 OK\r\ncontent-length: 12\r\nconnection: close\r\n\r\n{\"id\":\"a\"} \nHTTP/1.1",
+    "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: <a>\r\n\r\nHTTP/1.1 404 Not Found\r\n\r\nno",
+    "HTTP/1.0 200 OK\r\nserver: old\r\n\r\nuntil the end",
+    "HTTP/1.1 204 No Content\r\ncontent-length: 3\r\n\r\nabc",
+    "HTTP/1.1 503 Service Unavailable\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    "HTTP/1.1 200 OK\r\ncontent-length: 3, 3\r\nTransfer-Encoding: identity\r\n\r\nabc",
 ];
 
 const BODIES: &[&[u8]] = &[

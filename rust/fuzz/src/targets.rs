@@ -9,6 +9,7 @@ use bytes::Bytes;
 use foreword_core::answer::Reader;
 use foreword_core::encoding;
 use foreword_core::error::Fault;
+use foreword_core::http1::{Malformed, read_head};
 use foreword_core::json::{Edits, Kind, MAX_DEPTH, Tape, Text, Value as Span};
 use foreword_core::normalize::billing_header::{self, Header};
 use foreword_core::profile::{Engine, LateSystem, MessagesMode, ModelMap, Profile, UsageMode};
@@ -32,6 +33,7 @@ pub const ALL: &[Target] = &[
     ("chunks", chunks),
     ("header", header),
     ("decompression", decompression),
+    ("http1", http1),
 ];
 
 /// The scanner takes exactly what JSON is, and its spans make up the text again.
@@ -275,6 +277,63 @@ pub fn sse(data: &[u8]) {
     assert_eq!(whole, events(&stream.chunks(1).collect::<Vec<_>>()));
     let read: Vec<_> = whole.into_iter().filter_map(|(_, read)| read).collect();
     assert_eq!(read, published(stream));
+}
+
+/// Any cut of an answer reads the same, up to its end and not beyond, and a head is found when its last byte is there.
+/// The first byte says where the cuts are.
+pub fn http1(data: &[u8]) {
+    let Some((&seed, answer)) = data.split_first() else { return };
+    let whole = read_answer(&[answer]);
+    assert_eq!(whole, read_answer(&cut(answer, seed)));
+    assert_eq!(whole, read_answer(&answer.chunks(1).collect::<Vec<_>>()));
+}
+
+/// What was read of an answer: its status, its content, how many bytes stand behind it, whether it ended.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Answered {
+    status: Option<u16>,
+    content: Vec<u8>,
+    behind: usize,
+    ended: bool,
+    malformed: bool,
+}
+
+fn read_answer(reads: &[&[u8]]) -> Answered {
+    let mut answer = Answered::default();
+    let mut body = None;
+    let mut head = Vec::new();
+    for read in reads {
+        let mut piece = read.to_vec();
+        if body.is_none() {
+            head.extend_from_slice(&piece);
+            match read_head(&head, &http::Method::POST) {
+                Ok(None) => continue,
+                Ok(Some((found, framing, length))) => {
+                    answer.status = Some(found.status.as_u16());
+                    body = Some(framing);
+                    piece = head.split_off(length);
+                }
+                Err(reason) => {
+                    assert!(matches!(reason, Malformed::Head(_)));
+                    answer.malformed = true;
+                    return answer;
+                }
+            }
+        }
+        let Some(framing) = &mut body else { continue };
+        let Ok(decoded) = framing.decode(&mut piece) else {
+            answer.malformed = true;
+            // What stood before the fault is nobody's: it came too late to be passed on, or in time.
+            answer.content.clear();
+            return answer;
+        };
+        assert!(decoded.content <= decoded.used && decoded.used <= piece.len());
+        answer.content.extend_from_slice(&piece[..decoded.content]);
+        answer.behind += piece.len() - decoded.used;
+        assert!(answer.behind == 0 || framing.is_over());
+    }
+    answer.ended = body.is_some_and(|mut framing| framing.close().is_ok());
+    answer
 }
 
 fn events(reads: &[&[u8]]) -> Vec<(Vec<u8>, Option<Read>)> {

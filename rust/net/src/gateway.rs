@@ -12,7 +12,7 @@ use foreword_core::error::Fault;
 use foreword_core::profile::{Engine, LateSystem, Profile, TemplateOrder};
 use foreword_core::prompt::journal;
 use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use crate::capture::{Capture, Order};
 use crate::exchange::Opening;
@@ -23,6 +23,7 @@ use crate::pipeline;
 use crate::prefixes::Prefixes;
 use crate::rendering::Questions;
 use crate::stats::Stats;
+use crate::stop::{Stop, Why};
 use crate::upstream::Upstream;
 
 /// Threads that scan, splice and translate large bodies.
@@ -100,15 +101,20 @@ pub(crate) struct Shared {
     pub(crate) export: Export,
     pub(crate) capture: Arc<Capture>,
     notices: Arc<Notices>,
-    /// Told to every exchange that still runs when the sidecar must go.
-    pub(crate) closing: watch::Receiver<Option<Fault>>,
     profile: Mutex<Arc<Profile>>,
-    running: Mutex<HashMap<u64, Running>>,
+    exchanges: Mutex<Exchanges>,
+}
+
+#[derive(Default)]
+struct Exchanges {
+    running: HashMap<u64, Running>,
+    /// What each is told, once the sidecar must go.
+    closing: Option<Fault>,
 }
 
 struct Running {
     outbox: Arc<Outbox>,
-    left: Arc<Notify>,
+    stop: Arc<Stop>,
 }
 
 impl Shared {
@@ -130,7 +136,6 @@ pub struct Gateway {
     shared: Arc<Shared>,
     port: Port,
     handle: Handle,
-    close: watch::Sender<Option<Fault>>,
     next_token: AtomicU64,
     stop: Arc<Notify>,
 }
@@ -141,7 +146,6 @@ impl Gateway {
     /// # Errors
     /// One sentence: a URL that cannot be used, or a system without threads or descriptors to spare.
     pub fn start(config: Config) -> Result<Self, String> {
-        let (close, closing) = watch::channel(None);
         let mut profile = config.profile;
         let upstream = Upstream::new(&config.upstream, config.limits.connect)?;
         profile.anthropic_upstream = upstream.host().ends_with("anthropic.com");
@@ -168,34 +172,38 @@ impl Gateway {
             notices,
             questions: Questions::default(),
             port: port.clone(),
-            closing,
             profile: Mutex::new(Arc::new(profile)),
-            running: Mutex::default(),
+            exchanges: Mutex::default(),
         });
         let stop = Arc::new(Notify::new());
         let handle =
             spawn_network(port.clone(), Arc::clone(&stop)).map_err(|error| format!("no network thread: {error}"))?;
-        Ok(Self { shared, port, handle, close, next_token: AtomicU64::new(1), stop })
+        Ok(Self { shared, port, handle, next_token: AtomicU64::new(1), stop })
     }
 
     /// Begins one exchange and returns its token.
     pub fn open(&self, opening: Opening) -> u64 {
         let token = self.next_token.fetch_add(1, Ordering::Relaxed);
         let outbox = Outbox::new(token, self.port.clone());
-        let left = Arc::new(Notify::new());
-        let running = Running { outbox: Arc::clone(&outbox), left: Arc::clone(&left) };
-        locked(&self.shared.running).insert(token, running);
+        let stop = Arc::new(Stop::default());
+        let mut exchanges = locked(&self.shared.exchanges);
+        if let Some(fault) = &exchanges.closing {
+            stop.tell(Why::Closing(fault.clone()));
+        }
+        let running = Running { outbox: Arc::clone(&outbox), stop: Arc::clone(&stop) };
+        exchanges.running.insert(token, running);
+        drop(exchanges);
         if !opening.own {
             self.shared.stats.opened();
         }
-        self.handle.spawn(pipeline::run(Arc::clone(&self.shared), opening, outbox, left));
+        self.handle.spawn(pipeline::run(Arc::clone(&self.shared), opening, outbox, stop));
         token
     }
 
     /// The client of this exchange left: its connection to the engine is closed at once.
     pub fn cancel(&self, token: u64) {
         self.with(token, |running| {
-            running.left.notify_one();
+            running.stop.tell(Why::Left);
             // What is still here will not be read; a producer that waits for room must see that it is over.
             running.outbox.release();
         });
@@ -221,9 +229,9 @@ impl Gateway {
             take(token, ready)
         });
         if !over.is_empty() {
-            let mut running = locked(&self.shared.running);
+            let mut exchanges = locked(&self.shared.exchanges);
             for token in over {
-                running.remove(&token);
+                exchanges.running.remove(&token);
             }
         }
         taken
@@ -299,7 +307,11 @@ impl Gateway {
 
     /// Ends every exchange that still runs with `fault`, told in its dialect.
     pub fn close(&self, fault: Fault) {
-        self.close.send_replace(Some(fault));
+        let mut exchanges = locked(&self.shared.exchanges);
+        for running in exchanges.running.values() {
+            running.stop.tell(Why::Closing(fault.clone()));
+        }
+        exchanges.closing = Some(fault);
     }
 
     /// Waits, at most `within`, until the records of all exchanges that have ended are written. Later ones are not.
@@ -312,7 +324,7 @@ impl Gateway {
     }
 
     fn with(&self, token: u64, act: impl FnOnce(&Running)) {
-        if let Some(running) = locked(&self.shared.running).get(&token) {
+        if let Some(running) = locked(&self.shared.exchanges).running.get(&token) {
             act(running);
         }
     }

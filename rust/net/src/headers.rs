@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use foreword_core::request::Route;
-use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::exchange::Opening;
 

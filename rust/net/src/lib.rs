@@ -23,6 +23,7 @@ pub mod record;
 mod rendering;
 mod silence;
 pub mod stats;
+mod stop;
 mod target;
 mod told;
 pub mod upstream;

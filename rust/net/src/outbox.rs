@@ -73,9 +73,12 @@ impl Outbox {
         self.put(|ready| ready.head = Some(head));
     }
 
-    /// Puts body bytes. Who has more to come waits for [`Outbox::room`] behind them.
-    pub fn body(self: &Arc<Self>, bytes: &[u8]) {
-        self.put(|ready| ready.body.extend_from_slice(bytes));
+    /// Puts body bytes. Whether there is room for more; else who has more to come waits for [`Outbox::room`].
+    pub fn body(self: &Arc<Self>, bytes: &[u8]) -> bool {
+        self.put(|ready| {
+            ready.body.extend_from_slice(bytes);
+            ready.body.len() <= HIGH_WATER
+        })
     }
 
     /// Waits while more than [`HIGH_WATER`] bytes lie here.
@@ -101,15 +104,16 @@ impl Outbox {
         self.put(|_| ());
     }
 
-    fn put(self: &Arc<Self>, change: impl FnOnce(&mut Ready)) {
+    fn put<T>(self: &Arc<Self>, change: impl FnOnce(&mut Ready) -> T) -> T {
         let mut state = locked(&self.state);
-        change(&mut state.ready);
+        let changed = change(&mut state.ready);
         let something = state.ready.head.is_some() || !state.ready.body.is_empty() || state.ready.record.is_some();
         if something && !state.listed && !state.held {
             state.listed = true;
             drop(state);
             self.port.list(Arc::clone(self));
         }
+        changed
     }
 
     /// Hands what is ready to `take` and empties the outbox (its buffer is kept). While the answer goes on, more than
@@ -301,8 +305,9 @@ mod tests {
             let outbox = Arc::clone(&outbox);
             async move {
                 for _ in 0..10 {
-                    outbox.body(&vec![0; HIGH_WATER]);
-                    outbox.room().await;
+                    if !outbox.body(&vec![0; HIGH_WATER]) {
+                        outbox.room().await;
+                    }
                 }
             }
         });

@@ -11,10 +11,7 @@ use foreword_core::error::{Dialect, Fault};
 use foreword_core::profile::{Engine, Profile};
 use foreword_core::prompt::seen::{Diagnose, see};
 use foreword_core::request::{self, Ids, Prepared, Request, Route};
-use http_body_util::{BodyExt, Limited};
-use hyper::Method;
-use hyper::header::HeaderMap;
-use tokio::sync::Notify;
+use http::{HeaderMap, Method};
 use tokio::task::JoinHandle;
 
 use crate::ending;
@@ -26,6 +23,7 @@ use crate::prefixes::Trace;
 use crate::record::Record;
 use crate::rendering::Doubt;
 use crate::silence::{Due, Silence};
+use crate::stop::{Stop, Why};
 use crate::target;
 use crate::told;
 use crate::upstream::{Answer, AnswerBody, Call, Failure};
@@ -60,12 +58,11 @@ const PANICKED: &str = "a thread panicked";
 const NO_READER: &str = "an answer without a reader";
 
 /// Runs one exchange. Whatever happens, the outbox gets its record in the end.
-pub(crate) async fn run(shared: Arc<Shared>, opening: Opening, outbox: Arc<Outbox>, left: Arc<Notify>) {
+pub(crate) async fn run(shared: Arc<Shared>, opening: Opening, outbox: Arc<Outbox>, stop: Arc<Stop>) {
     let mut record = Record::new(opening.route, opening.request_id.clone(), opening.body.len());
     record.client = who::client(&opening);
     let anthropic = opening.target.starts_with("/v1/messages") || speaks_anthropic(&opening);
     let dialect = if anthropic { Dialect::Messages } else { Dialect::OpenAi };
-    let mut closing = shared.closing.clone();
     let mut exchange = Exchange {
         shared: &shared,
         outbox: &outbox,
@@ -84,11 +81,13 @@ pub(crate) async fn run(shared: Arc<Shared>, opening: Opening, outbox: Arc<Outbo
     };
     let fault = tokio::select! {
         biased;
-        () = left.notified() => {
-            exchange.record.left = true;
-            None
-        }
-        fault = closed(&mut closing) => Some(fault),
+        why = stop.told() => match why {
+            Why::Left => {
+                exchange.record.left = true;
+                None
+            }
+            Why::Closing(fault) => Some(fault),
+        },
         outcome = caught(exchange.answer(opening)) => {
             if let Some(outcome) = outcome {
                 outcome.err()
@@ -117,18 +116,6 @@ async fn caught<T>(future: impl Future<Output = T>) -> Option<T> {
         Err(_) => std::task::Poll::Ready(None),
     })
     .await
-}
-
-async fn closed(closing: &mut tokio::sync::watch::Receiver<Option<Fault>>) -> Fault {
-    loop {
-        if let Some(fault) = closing.borrow_and_update().clone() {
-            return fault;
-        }
-        if closing.changed().await.is_err() {
-            // The gateway is gone, and with it this thread.
-            std::future::pending::<()>().await;
-        }
-    }
 }
 
 /// The path of a known route, without its query.
@@ -189,7 +176,7 @@ impl Exchange<'_> {
         let (answer, reader, refusal) = Box::pin(self.ask(opening)).await?;
         match refusal {
             None => self.read(answer, reader).await,
-            Some(refusal) => self.refuse(answer, refusal, reader).await,
+            Some(refusal) => self.refuse(answer, &refusal, reader),
         }
     }
 
@@ -405,7 +392,7 @@ impl Exchange<'_> {
         if self.record.stream && self.record.route == Route::Messages && !relayed {
             let outcome = reader.whole_as_stream(&whole, &mut self.out);
             self.over = true;
-            self.flush(None).await;
+            self.flush(None);
             return outcome;
         }
         let whole = reader.whole(&whole)?;
@@ -420,7 +407,7 @@ impl Exchange<'_> {
         let Some(reader) = &mut self.reader else { return Err(Fault::internal(NO_READER)) };
         let outcome = reader.end(cut, &mut self.out);
         self.over = true;
-        self.flush(sent).await;
+        self.flush(sent);
         outcome?;
         if !self.head_sent {
             self.start(sent);
@@ -438,9 +425,10 @@ impl Exchange<'_> {
         let mut silence = Silence::new(limits.idle, Some(limits.ping));
         loop {
             let Some(reader) = &mut self.reader else { return Err(Fault::internal(NO_READER)) };
-            let frame = tokio::select! {
+            let out = &mut self.out;
+            let read = tokio::select! {
                 biased;
-                frame = body.frame() => frame,
+                read = body.read(|data| (data.len(), reader.feed(data, out))) => read,
                 due = silence.next() => {
                     if let Due::Limit = due {
                         return Err(Fault::timeout(IDLE, limits.idle.as_secs()));
@@ -455,27 +443,25 @@ impl Exchange<'_> {
                     continue;
                 }
             };
-            let data = match frame {
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => data,
-                    Err(_trailers) => continue,
-                },
-                Some(Err(error)) => return Ok(Some(Fault::broken(&error.to_string()))),
-                None => return Ok(None),
+            let (length, outcome) = match read {
+                Ok(Some(read)) => read,
+                Ok(None) => return Ok(None),
+                Err(broken) => return Ok(Some(Fault::broken(&broken.to_string()))),
             };
             silence.heard();
-            let outcome = reader.feed(&data, &mut self.out);
             self.over = outcome.is_err();
             let done = reader.done();
             if !self.out.is_empty() {
                 silence.ping_in(limits.ping);
-                self.flush(sent).await;
+                if !self.flush(sent) {
+                    self.outbox.room().await;
+                }
             }
             outcome?;
             if done {
                 return Ok(None);
             }
-            turn += data.len();
+            turn += length;
             if turn > TURN {
                 turn = 0;
                 tokio::task::yield_now().await;
@@ -489,35 +475,37 @@ impl Exchange<'_> {
         if self.out.is_empty() && !self.head_sent {
             self.start(sent);
         }
-        self.put(sent).await;
-    }
-
-    /// Puts what the engine's answer became into the outbox, behind the head.
-    async fn flush(&mut self, sent: Option<&HeaderMap>) {
-        if !self.out.is_empty() {
-            self.record.first_byte();
-            self.put(sent).await;
+        if !self.put(sent) {
+            self.outbox.room().await;
         }
     }
 
-    /// Puts what was written into the outbox, behind the head.
-    async fn put(&mut self, sent: Option<&HeaderMap>) {
+    /// Puts what the engine's answer became into the outbox, behind the head. Whether there is room for more.
+    fn flush(&mut self, sent: Option<&HeaderMap>) -> bool {
+        if !self.out.is_empty() {
+            self.record.first_byte();
+        }
+        self.put(sent)
+    }
+
+    /// Puts what was written into the outbox, behind the head. Whether there is room for more.
+    fn put(&mut self, sent: Option<&HeaderMap>) -> bool {
         if self.out.is_empty() {
-            return;
+            return true;
         }
         if !self.head_sent {
             self.start(sent);
         }
-        self.pour();
-        self.outbox.room().await;
+        self.pour()
     }
 
-    /// Moves what was written into the outbox. What has been put is gone from here before anything waits: a wait may be
-    /// cut short, and what were left would be sent again.
-    fn pour(&mut self) {
+    /// Moves what was written into the outbox. Whether there is room for more. What has been put is gone from here before
+    /// anything waits: a wait may be cut short, and what were left would be sent again.
+    fn pour(&mut self) -> bool {
         self.record.answer_bytes += self.out.len();
-        self.outbox.body(&self.out);
+        let room = self.outbox.body(&self.out);
         self.out.clear();
+        room
     }
 
     /// Sends a stream's head: the engine's for a relayed one.
@@ -540,28 +528,24 @@ impl Exchange<'_> {
     async fn collect(&mut self, mut body: AnswerBody) -> Result<Bytes, Fault> {
         let limits = self.shared.limits;
         let most = if self.own { OWN_ANSWER } else { WHOLE_ANSWER };
-        let whole = tokio::time::timeout(limits.answer, Limited::new(&mut body, most).collect())
+        let whole = tokio::time::timeout(limits.answer, body.collect(most))
             .await
             .map_err(|_| Fault::timeout(ANSWER, limits.answer.as_secs()))?
-            .map_err(|error| Fault::broken(&error.to_string()))?
-            .to_bytes();
+            .map_err(|broken| Fault::broken(&broken.to_string()))?;
         body.give_back();
         Ok(whole)
     }
 
     async fn refusal(&mut self, answer: &mut Answer) -> Result<Refusal, Fault> {
-        let body = Limited::new(&mut answer.body, WHOLE_ANSWER).collect();
-        let raw = match tokio::time::timeout(REFUSAL, body).await {
-            Ok(Ok(body)) => body.to_bytes(),
-            // The status is known; what it said besides is lost.
-            _ => Bytes::new(),
-        };
+        // The status is known; what it says besides may be lost.
+        let raw = tokio::time::timeout(REFUSAL, answer.body.collect(WHOLE_ANSWER)).await;
+        let raw = raw.ok().and_then(Result::ok).unwrap_or_default();
         let decoded = decoded(&answer.head.headers, raw.clone()).unwrap_or_default();
         Ok(Refusal { raw, decoded })
     }
 
     /// Tells the client of an error status.
-    async fn refuse(&mut self, answer: Answer, refusal: Refusal, reader: Reader) -> Result<(), Fault> {
+    fn refuse(&mut self, answer: Answer, refusal: &Refusal, reader: Reader) -> Result<(), Fault> {
         let Answer { head, body, .. } = answer;
         body.give_back();
         let retry_after = head.headers.get("retry-after").and_then(|value| value.to_str().ok());
@@ -586,7 +570,7 @@ impl Exchange<'_> {
                     self.out.push(b'\n');
                 }
                 self.out.push(b'\n');
-                self.flush(None).await;
+                self.flush(None);
                 Ok(())
             }
             Refused::Pass => self.pass(head.status.as_u16(), &head.headers, &refusal.raw),
@@ -669,7 +653,7 @@ fn unreached(failure: &Failure) -> Fault {
     match failure {
         Failure::Connect(error) => Fault::unreachable(&error.to_string()),
         Failure::ConnectTimeout => Fault::unreachable("no connection in time"),
-        Failure::Broken(error) => Fault::broken(&error.to_string()),
+        Failure::Broken(broken) => Fault::broken(&broken.to_string()),
     }
 }
 
@@ -682,7 +666,7 @@ struct Refusal {
 /// Reads what is left of a stream whose end was stated, so that its connection can be used again.
 fn finish(mut body: AnswerBody) {
     tokio::spawn(async move {
-        let rest = async { while let Some(Ok(_)) = body.frame().await {} };
+        let rest = async { while let Ok(Some(())) = body.read(|_| ()).await {} };
         if tokio::time::timeout(TRAILER, rest).await.is_ok() {
             body.give_back();
         }

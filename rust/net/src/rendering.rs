@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use foreword_core::prompt::rendering;
-use http_body_util::{BodyExt, Limited};
-use hyper::Method;
-use hyper::header::{HeaderMap, HeaderValue, USER_AGENT};
+use http::header::USER_AGENT;
+use http::{HeaderMap, HeaderValue, Method};
 
 use crate::outbox::locked;
 use crate::upstream::{Call, Upstream};
@@ -95,7 +94,7 @@ async fn ask(upstream: &Upstream, headers: &HeaderMap, question: Vec<u8>) -> Opt
     let call =
         Call { method: Method::POST, target: "/tokenize".to_owned(), headers, body: vec![Bytes::from(question)] };
     let mut answer = upstream.send(&call).await.ok()?;
-    let body = Limited::new(&mut answer.body, TOKENS).collect().await.ok()?.to_bytes();
+    let body = answer.body.collect(TOKENS).await.ok()?;
     answer.body.give_back();
     answer.head.status.is_success().then_some(body)
 }

@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Limited};
-use hyper::Method;
+use http::Method;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::notices::Notices;
@@ -36,6 +35,9 @@ const PATIENCE: Patience = Patience {
     first_pause: Duration::from_millis(500),
     last_pause: Duration::from_secs(30),
 };
+
+/// The longest answer that is read, in bytes.
+const ANSWER: usize = 1024 * 1024;
 
 /// How much of what the server says against an insert is told, in bytes.
 const COMPLAINT: usize = 300;
@@ -197,11 +199,11 @@ impl Shipper {
     }
 
     async fn ask(&self, call: &Call) -> Result<(), String> {
-        let answer = self.server.send(call).await.map_err(|failure| failure.to_string())?;
+        let mut answer = self.server.send(call).await.map_err(|failure| failure.to_string())?;
         let status = answer.head.status;
         // A failure behind the head of an answer; its text is in the body.
         let failed = answer.head.headers.contains_key("x-clickhouse-exception-code");
-        let body = Limited::new(answer.body, 1 << 20).collect().await.map_err(|error| error.to_string())?.to_bytes();
+        let body = answer.body.collect(ANSWER).await.map_err(|broken| broken.to_string())?;
         match status.as_u16() {
             200 if !failed => Ok(()),
             // What is said to somebody unknown repeats who they said they are.

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use hyper::Uri;
-use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
 /// Where `deploy/clickhouse/ledger.sql` puts the records.
 const DATABASE: &str = "foreword";
@@ -35,7 +34,7 @@ impl Table {
         };
         let host = uri.host().filter(|host| !host.is_empty()).ok_or("the ClickHouse URL names no host")?;
         let port = uri.port_u16().unwrap_or(standard);
-        let authority = uri.authority().map(hyper::http::uri::Authority::as_str).unwrap_or_default();
+        let authority = uri.authority().map(http::uri::Authority::as_str).unwrap_or_default();
         let credentials = authority.rsplit_once('@').map(|(credentials, _)| credentials);
         let (user, password) = match credentials.map(|both| both.split_once(':').unwrap_or((both, ""))) {
             None => (None, None),
@@ -80,7 +79,7 @@ impl Table {
             let value = value.as_ref().filter(|value| !value.is_empty())?;
             Some((HeaderName::from_static(name), value.clone()))
         });
-        given.chain([(hyper::header::CONNECTION, HeaderValue::from_static("close"))]).collect()
+        given.chain([(http::header::CONNECTION, HeaderValue::from_static("close"))]).collect()
     }
 }
 

@@ -1,0 +1,126 @@
+//! One connection: what is written on it, a turn at a time, and what is read from it.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
+
+use super::address::Duplex;
+
+/// Bytes that one look at a socket reads at most.
+const READ: usize = 64 * 1024;
+
+/// Bytes of a request that are written before other exchanges have their turn: copying megabytes into the kernel at
+/// once would hold up every stream.
+const WRITE_TURN: usize = 64 * 1024;
+
+/// Pieces that one system call writes.
+const PIECES: usize = 16;
+
+/// The kernel's timer of delayed acknowledgements. When it has run off, each segment is acknowledged by itself
+/// again: that would be a quarter of the kernel's time for reading an event (measured).
+const ACK_TIMER: Duration = Duration::from_millis(35);
+
+thread_local! {
+    /// Where everything is read into that this thread reads: an open stream has no buffer of its own.
+    static ARRIVED: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ].into());
+}
+
+/// A connection to the engine. Dropped, it closes at once.
+pub(super) struct Connection {
+    stream: Box<dyn Duplex>,
+    /// What is still to be written of the request.
+    unsent: VecDeque<Bytes>,
+    /// Whether something can still be written.
+    writes: bool,
+    /// When something was read last.
+    read: Instant,
+}
+
+impl Connection {
+    pub(super) fn new(stream: Box<dyn Duplex>) -> Self {
+        Self { stream, unsent: VecDeque::new(), writes: true, read: Instant::now() }
+    }
+
+    /// Begins a request.
+    pub(super) fn begin(&mut self, request: impl IntoIterator<Item = Bytes>) {
+        self.unsent.extend(request.into_iter().filter(|piece| !piece.is_empty()));
+    }
+
+    /// Whether a request that comes next can be told from the last one: all of that was written.
+    pub(super) fn is_clear(&self) -> bool {
+        self.writes && self.unsent.is_empty()
+    }
+
+    /// Whether an unused connection can still be used, as far as is known without writing on it.
+    pub(super) fn is_alive(&mut self) -> bool {
+        let mut byte = [0];
+        let mut read = ReadBuf::new(&mut byte);
+        Pin::new(&mut self.stream).poll_read(&mut Context::from_waker(Waker::noop()), &mut read).is_pending()
+    }
+
+    /// Writes what can be written now. An error is not told before all that the engine sent has been read: it may
+    /// have answered a request that it did not want to read.
+    pub(super) fn write(&mut self, cx: &mut Context<'_>) {
+        if !self.unsent.is_empty() && matches!(self.poll_write(cx), Poll::Ready(Err(_))) {
+            self.writes = false;
+            self.unsent.clear();
+        }
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut left = WRITE_TURN;
+        while !self.unsent.is_empty() {
+            if left == 0 {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let mut pieces = [IoSlice::new(&[]); PIECES];
+            let mut room = left;
+            for (slot, piece) in pieces.iter_mut().zip(&self.unsent) {
+                let length = piece.len().min(room);
+                *slot = IoSlice::new(piece.get(..length).unwrap_or_default());
+                room -= length;
+            }
+            let mut written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, &pieces))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            left -= written.min(left);
+            while let Some(piece) = self.unsent.front_mut() {
+                let count = written.min(piece.len());
+                piece.advance(count);
+                written -= count;
+                if !piece.is_empty() {
+                    break;
+                }
+                self.unsent.pop_front();
+            }
+        }
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    /// Reads what has arrived and gives it to `take`, nothing at the connection's end; goes on writing meanwhile.
+    pub(super) fn poll_read<R>(
+        &mut self,
+        cx: &mut Context<'_>,
+        take: impl FnOnce(&mut [u8]) -> R,
+    ) -> Poll<io::Result<R>> {
+        self.write(cx);
+        ARRIVED.with_borrow_mut(|arrived| {
+            let mut read = ReadBuf::new(arrived);
+            let now = Instant::now();
+            if now - self.read > ACK_TIMER {
+                self.stream.delay_acknowledgements();
+            }
+            ready!(Pin::new(&mut self.stream).poll_read(cx, &mut read))?;
+            self.read = now;
+            Poll::Ready(Ok(take(read.filled_mut())))
+        })
+    }
+}
