@@ -219,7 +219,7 @@ impl<'t, 'e> Run<'t, 'e> {
                 Placement::Result(target) if self.result_takes_text(target) => {
                     self.gone[index] = true;
                     let note = late_system::wrapped(&pieces);
-                    match tails.last_mut().filter(|(last, _)| *last == target) {
+                    match tails.iter_mut().find(|(known, _)| *known == target) {
                         Some((_, tail)) => tail.extend([br"\n".to_vec(), note].concat()),
                         None => tails.push((target, note)),
                     }
