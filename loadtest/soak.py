@@ -245,6 +245,18 @@ def statement(rows: list[Row], after: int, full: int | None, data: dict[str, Any
     )
 
 
+def halves(rows: list[Row], after: int) -> str:
+    """The slope of memory in each half of the judged minutes: a leak keeps its slope, a heap that settles does not."""
+    counted = [row for row in rows if row["minute"] > after]
+    middle = len(counted) // 2
+    slopes = [
+        fits.flatness([row["minute"] for row in half], [row["rss_mib"] for row in half]).slope
+        for half in (counted[:middle], counted[middle:])
+    ]
+    first, second = ("-" if slope is None else f"{slope:+.2f}" for slope in slopes)
+    return f"RSS of all processes: {first} MiB an hour in the first half of these minutes, {second} in the second."
+
+
 def fill(on: Play, streams: int) -> None:
     """Gives the conversations of the counted streams as many turns as are kept of one."""
     words = ("--streams", str(streams), "--mode", "burst", "--rate", "50", "--events", "3")
@@ -374,6 +386,7 @@ def main() -> int:
             *lines,
             f"Flat: the slope, two standard errors to each side, stays within {fits.FLAT_SHARE:.0%} an hour. It grows",
             "when even the slope less two standard errors is above that; undecided lies between.",
+            halves(rows, after),
             f"Before the load {watch.rss(before) / MIB:.1f} MiB and {sum(use.fds for use in before)} files;",
             f"5 s after it {watch.rss(over) / MIB:.1f} MiB and {sum(use.fds for use in over)} files.",
             "",

@@ -212,6 +212,14 @@ def test_the_page_says_whether_memory_is_flat(slope: float, full: int | None, to
     assert soak.statement(rows, 10, full, data).startswith(told)
 
 
+def test_a_heap_that_settles_is_told_from_a_leak() -> None:
+    settling = [minute(n, 100.0 + min(n, 31)) for n in range(1, 61)]
+    assert "+60.00 MiB an hour in the first half of these minutes, +0.00 in" in soak.halves(settling, 2)
+    leaking = [minute(n, 100.0 + n) for n in range(1, 61)]
+    assert "+60.00 MiB an hour in the first half of these minutes, +60.00 in" in soak.halves(leaking, 2)
+    assert ": - MiB an hour in the first half of these minutes, - in" in soak.halves(leaking[:3], 1)
+
+
 def test_a_soak_that_was_too_short_says_so() -> None:
     rows = [minute(n, 100.0) for n in range(1, 4)]
     _, _, data = soak.verdicts(rows, 2)
