@@ -317,7 +317,7 @@ def main() -> int:
     made = stage.parser(__doc__)
     made.add_argument("--minutes", type=int, default=60, help="default: %(default)s")
     made.add_argument(
-        "--warm-up", type=int, default=10, help="minutes that do not count; default: %(default)s"
+        "--warm-up", type=int, default=20, help="minutes that do not count; default: %(default)s"
     )
     made.add_argument("--minute-seconds", type=float, default=60, help="shorter: a try; default: %(default)s")
     made.add_argument("--streams", type=int, default=200, help="default: %(default)s")
