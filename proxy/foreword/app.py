@@ -49,7 +49,7 @@ def create() -> Router:
     sidecar = Sidecar(settings.core_config())
     engine = EngineState(kind=settings.engine)
     board = Board()
-    detectors = Detectors(board, window=lambda: engine.window)
+    detectors = Detectors(board, window=lambda: engine.window, lines=settings.sessions)
 
     def ended(record: bytes) -> None:
         """An exchange has ended. Its record may wait for the engine's log; then it comes again, as a final one."""

@@ -354,8 +354,8 @@ TABLE: tuple[Setting, ...] = (
         "FOREWORD_SESSIONS",
         "4096",
         "1..1000000",
-        "Conversation lines that the prefix journal remembers; the one that was used least recently is forgotten"
-        " first.",
+        "Conversation lines that the prefix journal remembers, and the findings; the one that was used least"
+        " recently is forgotten first.",
         _integer(1, 1_000_000),
     ),
     Setting(

@@ -296,6 +296,7 @@ def test_explain_from_a_running_sidecar(
     assert "codex sent a prompt of 9,000 tokens for m, turn 1 of line 17." in text
     assert "at tools[3] (tools, inserted)" in text
     assert "So 7,936 tokens were read again." in text
+    assert "which would have helped, only a ledger tells." in text
     assert status("explain", "req_8", "--url", url) == 1
     handler.key = "open sesame"
     assert status("explain", "req_7", "--url", url) == 2

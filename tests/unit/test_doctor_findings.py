@@ -251,7 +251,57 @@ def test_overflow_loop(tmp_path: Path) -> None:
     assert [(each["id"], each["subject"], each["count"]) for each in told["findings"]] == [
         ("overflow-loop", "00000000000000aa", 9)
     ]
-    assert told["unanswered"] == 18
+    assert (told["refused"], told["unanswered"]) == (18, 0)
+
+
+def test_a_refusal_is_an_answer_and_a_client_that_left_is_none(tmp_path: Path) -> None:
+    refused = [failed(91_000 + n, f"{n:016x}") | {"outcome": "refused", "status": 429} for n in range(2)]
+    left = [failed(92_000 + n, f"{n:016x}") | {"outcome": "left", "status": 499} for n in range(3)]
+    broken = [failed(93_000, "0" * 16) | {"status": 502}, failed(93_001, "0" * 16) | {"status": None}]
+    told = report(tmp_path, ledgers.healthy() + refused + left + broken)
+    assert (told["refused"], told["unanswered"]) == (2, 5)
+
+
+def clocked(kind: str, *, sizes: tuple[int, ...] = (26_000,)) -> list[Record]:
+    """Conversations whose clock stands in front of a long text, both of one path. Their texts differ in length."""
+    records = []
+    for session in range(4):
+        talk = ledgers.Talk(f"clock {session}", line=session + 1)
+        for turn in range(12):
+            size = sizes[turn % len(sizes)] + 3_000 * session
+            said = f"manual {session}" if len(sizes) == 1 else f"passages {session} {turn}"
+            head = [
+                *ledgers.tools(),
+                ledgers.segment("system[0]", kind, 40, f"{session} {turn}"),
+                ledgers.segment("system[0]", "system", size, said),
+                ledgers.segment("messages[0].content[0]", "first-user", 700, f"question of {talk.session}"),
+            ]
+            changes: dict[str, Any] = {"head": head}
+            if turn:
+                changes |= {
+                    "cached": 17_920,
+                    "verdict": "changed",
+                    "path": "system[0]",
+                    "kind": (kind, "edited"),
+                    "lost": 12_000 + 900 * turn,
+                }
+            records.append(
+                talk.next(100 * session + turn, ledgers.MONDAY + 3_600 * session + 60 * turn, 900, **changes)
+            )
+    return records
+
+
+@pytest.mark.parametrize("kind", ["header", "system"])
+def test_a_clock_in_front_of_a_long_text_of_its_path_is_no_block(kind: str, tmp_path: Path) -> None:
+    told = report(tmp_path, clocked(kind))
+    assert "reassembled-block" not in ids(told)
+    assert "volatile-segment" in ids(told)
+    (pinned,) = [each for each in told["findings"] if each["id"] == "pinned"]
+    assert "append" not in pinned["advice"].lower()
+
+
+def test_passages_behind_a_clock_of_their_path_are_a_block(tmp_path: Path) -> None:
+    assert "reassembled-block" in ids(report(tmp_path, clocked("system", sizes=(26_000, 31_000, 22_000))))
 
 
 def test_not_reported_is_not_zero(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """What holds for all detectors: no record harms them, no bug in one harms another, and they forget in order."""
 
+import json
 import logging
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -11,7 +13,8 @@ from tests.unit.findings_records import House, changed, conversation, record
 from foreword.findings import IDS, Board, Detectors
 from foreword.findings.detector import SUBJECTS
 from foreword.findings.exchange import Exchange
-from foreword.findings.memory import Memory
+from foreword.findings.memory import Memory, Numbers
+from foreword.findings.pinned import TURNS, Turn, recall, remember
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12),
@@ -127,3 +130,74 @@ def test_numbers_begin_with_the_trouble() -> None:
     )
     assert house.one("pinned").evidence["requests"] == 10
     assert house.one("volatile-segment").evidence["requests"] == 10
+
+
+def test_as_many_lines_are_remembered_as_the_setting_says() -> None:
+    """A plateau needs four turns of one line: with others between them it shows only while the line is remembered."""
+
+    def found(lines: int) -> bool:
+        detectors = Detectors(board := Board(), lines=lines)
+        for turn in range(2, 7):
+            for line in range(3):
+                detectors.note(
+                    changed(
+                        "system[0]",
+                        "header",
+                        client=f"client-{line}",
+                        line=line,
+                        turn=turn,
+                        time=30.0 * turn + line,
+                        prompt=40_000 + 1_000 * turn,
+                        cached=17_920,
+                    )
+                )
+        assert not any(detectors.failures.values())
+        return any(finding.id == "pinned" for finding in board.open())
+
+    assert found(3)
+    assert not found(2)
+
+
+def test_a_line_takes_little_memory_however_long_it_grows() -> None:
+    """Healthy ones of forty turns, after the first ones have made what all share."""
+    lines = 300
+    detectors = Detectors(Board(), lambda: 200_000)
+
+    def meet(first: int) -> None:
+        for line in range(first, first + lines):
+            for each in conversation(40, line=line, start=5.0 * line, first=20_000 + line):
+                # As it is read from JSON: nothing of one record is part of another.
+                detectors.note(json.loads(json.dumps(each)))
+
+    meet(0)
+    tracemalloc.start()
+    try:
+        meet(lines)
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert used / lines < 1_000
+
+
+def test_turns_come_back_from_their_packing() -> None:
+    turns = [Turn(2**32 - 1, 17_920, None, stopped=True), Turn(5, 0, 0, stopped=False), Turn(9, 3, 4, True)]
+    packed = b""
+    for turn in turns:
+        packed = remember(packed, turn)
+    assert recall(packed) == turns
+    for n in range(TURNS):
+        packed = remember(packed, Turn(n, n, n, stopped=False))
+    assert [turn.prompt for turn in recall(packed)] == list(range(TURNS))
+
+
+def test_what_no_counter_holds_counts_as_missing() -> None:
+    assert Exchange.of({"usage": {"prompt_tokens": 2**32}}).prompt is None
+    assert Exchange.of({"line": 2**32 - 1}).line == 2**32 - 1
+
+
+def test_numbers_are_a_bounded_set() -> None:
+    numbers = Numbers(3)
+    for number in (7, 2**64 - 1, 7, 1, 5):
+        numbers.add(number)
+    assert len(numbers) == 3
+    assert [number in numbers for number in (1, 5, 7, 2**64 - 1)] == [True, False, True, True]

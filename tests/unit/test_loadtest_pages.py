@@ -162,7 +162,14 @@ prompt         fastest       │ slowest       │ median        │ mean       
 
 
 def minute(number: int, rss: float, **others: float) -> dict[str, Any]:
-    row = {"minute": number, "rss_mib": rss, "fds": 40, "journal_lines": 10.0, "journal_mib": 1.0}
+    row = {
+        "minute": number,
+        "rss_mib": rss,
+        "fds": 40,
+        "journal_lines": 10.0,
+        "journal_mib": 1.0,
+        "lines_seen": 10.0,
+    }
     return row | others
 
 
@@ -178,13 +185,45 @@ def test_only_growth_after_the_warm_up_is_a_fault() -> None:
     assert "| RSS of all processes, MiB | 135.50 | +60.000 |" in "\n".join(lines)
 
 
-def test_a_journal_that_was_never_full_is_told() -> None:
-    rows = [minute(n, 100) for n in range(1, 4)]
-    assert "never full" in soak.filled(rows, 64)
-    rows.append(minute(4, 100, journal_lines=64))
-    assert "full in minute 4" in soak.filled(rows, 64)
-    rows.insert(0, minute(0, 100, journal_mib=soak.JOURNAL_MIB * 0.95))
-    assert "full in minute 0" in soak.filled(rows, 64)
+def test_memories_that_were_never_full_are_told() -> None:
+    """The journal may be full by its bytes; the findings count lines only."""
+    rows = [minute(n, 100, journal_mib=8.0) for n in range(1, 4)]
+    assert soak.filled(rows, 64) is None
+    rows.append(minute(4, 100, journal_lines=50.0, lines_seen=64.0))
+    assert soak.filled(rows, 64) == 4
+
+
+@pytest.mark.parametrize(
+    ("slope", "full", "told"),
+    [
+        (
+            0.0,
+            4,
+            "**Memory: flat**: +0.00 MiB an hour, +- 0.00, on 100.0 MiB, over the 50 minutes after minute 10",
+        ),
+        (0.5, 4, "**Memory: not flat, it grows**: +30.00 MiB an hour"),
+        (-0.5, 4, "**Memory: shrinks**: -30.00 MiB an hour"),
+        (0.0, None, "**Memory: not judged**"),
+    ],
+)
+def test_the_page_says_whether_memory_is_flat(slope: float, full: int | None, told: str) -> None:
+    rows = [minute(n, 100.0 + slope * n) for n in range(1, 61)]
+    _, _, data = soak.verdicts(rows, 10)
+    assert soak.statement(rows, 10, full, data).startswith(told)
+
+
+def test_a_heap_that_settles_is_told_from_a_leak() -> None:
+    settling = [minute(n, 100.0 + min(n, 31)) for n in range(1, 61)]
+    assert "+60.00 MiB an hour in the first half of these minutes, +0.00 in" in soak.halves(settling, 2)
+    leaking = [minute(n, 100.0 + n) for n in range(1, 61)]
+    assert "+60.00 MiB an hour in the first half of these minutes, +60.00 in" in soak.halves(leaking, 2)
+    assert ": - MiB an hour in the first half of these minutes, - in" in soak.halves(leaking[:3], 1)
+
+
+def test_a_soak_that_was_too_short_says_so() -> None:
+    rows = [minute(n, 100.0) for n in range(1, 4)]
+    _, _, data = soak.verdicts(rows, 2)
+    assert "undecided" in soak.statement(rows, 2, 1, data)
 
 
 def test_what_is_in_an_image_is_summed_without_what_is_missing() -> None:

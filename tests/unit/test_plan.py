@@ -316,6 +316,29 @@ def test_a_ledger_knows_who_and_when(tmp_path: Path) -> None:
     assert any(note.startswith("1 exchanges have no conversation") for note in load.notes)
 
 
+def headed(number: int, tokens: int, *classes: str, **more: Any) -> dict[str, Any]:
+    """A record of a model with four bytes a token, whose head has a segment of 4,000 bytes of each class."""
+    head = [{"path": f"x[{n}]", "class": name, "bytes": 4_000} for n, name in enumerate(classes)]
+    prompt = {"bytes": 4 * tokens, "segments": 9, "head": head}
+    return record(number, float(number), number, 1, tokens) | {"prompt": prompt, "model": "m"} | more
+
+
+def test_where_the_system_prompt_ends_comes_from_the_segments(tmp_path: Path) -> None:
+    records = [
+        headed(1, 10_000, "tools", "header", "system", "first-user"),
+        headed(2, 20_000, "tools", "system", "first-user", "system"),
+        headed(3, 500, "tools", "system", "first-user"),  # no longer than the prompt
+        headed(4, 9_000, "first-user"),
+        headed(5, 9_000, *["tools"] * 64),  # the head was cut off: nobody knows where it ended
+        headed(6, 9_000, prompt=None),
+        headed(7, 9_000, prompt={"bytes": 0, "head": "?"}, model="other"),
+        headed(8, 9_000, prompt={"bytes": 36_000, "head": ["?"]}),
+    ]
+    load = ledger.load_of(Path(written(tmp_path / "a.jsonl", map(json.dumps, records))))
+    assert [each.system for each in load.requests] == [3_000, 2_000, 500, 0, 0, 0, 0, 0]
+    assert any(note.startswith("5 exchanges have no system prompt") for note in load.notes)
+
+
 def test_a_ledger_and_a_log_together(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     log = written(tmp_path / "engine.log", storm_log(turns=40))
     prompts = [prompt.tokens for prompt in logs.read_log([log]).prompts]

@@ -49,7 +49,7 @@ class Watch:
     def __init__(self) -> None:
         self.board = Board()
         self.meter = Meter()
-        self.reuse = Reuse(lambda: self.meter.totals.get("l2_stored_bytes"))
+        self.reuse = Reuse(lambda: self.meter.totals.get("l2_stored_bytes"), 4096)
         self.level = SecondLevel(self.board, self.reuse)
         self.now = 0.0
 

@@ -113,7 +113,7 @@ def pinned_lengths(
 
     Of those that end at one place which is volatile only the worst is told: they have one cause.
     """
-    by_path = {(each.entry, each.client, each.path): each for each in segments}
+    by_path = {(each.entry, each.client, each.path, each.segment_class): each for each in segments}
     volatile = _volatile_places(segments)
     told_of: set[Place | None] = set()
     for plateau, segment in found:
@@ -126,7 +126,7 @@ def pinned_lengths(
         if place in volatile:
             told_of.add(place)
         shadow = saved.get((plateau.entry, plateau.client, path or ""), Counter())
-        known = by_path.get((plateau.entry, plateau.client, path or ""))
+        known = by_path.get((plateau.entry, plateau.client, path or "", segment_class or ""))
         told = (
             shared.for_rebuilt(plateau.client, known.path)
             if known is not None and _is_block(known)
@@ -205,14 +205,16 @@ def reassembled_blocks(loaded: Loaded, segments: list[Segment], costs: Costs) ->
 def _is_block(segment: Segment) -> bool:
     """Whether a change of this segment means that it was put together anew, rather than that a detail of it differs.
 
-    A clock in a long system prompt keeps its length, assembled passages do not. The first user message has no clock
-    that large: whoever changes a long one puts it together.
+    A clock in a long system prompt keeps its length from turn to turn, assembled passages do not; nor does a short
+    clock become a block by the long text behind it. The first user message has no clock that large: whoever changes a
+    long one puts it together.
     """
-    if segment.bytes < _LONG_BYTES:
+    size = segment.bytes if segment.changed_bytes is None else segment.changed_bytes
+    if size < _LONG_BYTES:
         return False
     if segment.segment_class == "first-user":
         return True
-    return segment.segment_class == "system" and segment.longest - segment.shortest > 0.05 * segment.bytes
+    return segment.segment_class == "system" and (segment.moved_bytes or 0) > 0.05 * size
 
 
 def _costs_of(loaded: Loaded, entry: str, client: str, paths: list[str]) -> dict[str, object]:

@@ -1,10 +1,11 @@
 """Step one: split the hit rate instead of averaging it. Always sum over sum, what is not reported apart."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from foreword.doctor.columns import PROMPT_ROUTES
 from foreword.doctor.source import Loaded
-from foreword.doctor.turns import KNOWN, listed
+from foreword.doctor.turns import ANSWERED, KNOWN, listed
 
 Row = dict[str, object]
 
@@ -29,6 +30,9 @@ _SUMS = f"""
     round(sum(cached_tokens) FILTER ({KNOWN}) / nullif(sum(prompt_tokens) FILTER ({KNOWN}), 0), 4) AS hit_rate
 """
 
+_REFUSED: Final = "coalesce(status BETWEEN 400 AND 498 AND outcome IS DISTINCT FROM 'left', FALSE)"
+"""Exchanges that were answered with a refusal. 499 is no answer: the client had left."""
+
 _WORST_FIRST = "prompt_tokens - cached_tokens DESC, requests DESC, 1"
 
 
@@ -42,8 +46,8 @@ def measure(loaded: Loaded) -> Rates:
 
     (total,) = loaded.rows(f"SELECT {_SUMS}, min(time) AS first, max(time) AS last FROM turns")
     (extra,) = loaded.rows(
-        "SELECT count(*) - (SELECT count(*) FROM turns) AS unanswered FROM exchanges"
-        f" WHERE route IN ({listed(PROMPT_ROUTES)})"
+        f"SELECT count(*) FILTER ({_REFUSED}) AS refused, count(*) FILTER (NOT {_REFUSED}) AS unanswered FROM exchanges"
+        f" WHERE route IN ({listed(PROMPT_ROUTES)}) AND NOT {ANSWERED}"
     )
     return Rates(
         total | extra,

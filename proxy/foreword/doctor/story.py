@@ -113,6 +113,8 @@ def _quoted(text: object) -> str:
 
 
 def _done(record: Mapping[str, Any]) -> str:
+    if "rules" not in record and _object(record.get("verdict")).get("name") == "changed":
+        return "Which rules were applied, and which would have helped, only a ledger tells."
     rules = record.get("rules") or ()
     return f"Foreword applied {', '.join(map(str, rules))}." if rules else ""
 

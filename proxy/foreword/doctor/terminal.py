@@ -88,8 +88,13 @@ def _head(found: Diagnosis, style: Style) -> Iterator[str]:
             f"{whole(total['not_reported']):,} requests ({tokens(total['not_reported_tokens'])} tokens) are not in it:"
             " their engine did not report cached tokens"
         )
-    if whole(total["unanswered"]):
-        yield style.paint(f"not counted, as they had no answer: {whole(total['unanswered']):,} more", "dim")
+    beside = [
+        f"{whole(total[name]):,} {what}"
+        for name, what in (("refused", "that were refused"), ("unanswered", "that had no answer"))
+        if whole(total[name])
+    ]
+    if beside:
+        yield style.paint(f"not counted: {' and '.join(beside)}", "dim")
 
 
 def _findings(found: Diagnosis, style: Style) -> Iterator[str]:

@@ -24,6 +24,10 @@ CONVERSATION: Final = "hash(entry, client, model, session, list_last(head))"
 """A conversation as the head tells it: the client's session, and the last text of its first user message."""
 
 
+ANSWERED: Final = "(prompt_tokens IS NOT NULL OR coalesce(outcome = 'ok', FALSE))"
+"""Exchanges whose prompt the engine answered: they are there with their tokens, or ended well."""
+
+
 def listed(names: tuple[str, ...]) -> str:
     """Names as an SQL list."""
     return ", ".join(f"'{name}'" for name in names)
@@ -40,7 +44,7 @@ def build(loaded: Loaded) -> None:
                    CASE WHEN head IS NOT NULL AND len(head) > 0 THEN {CONVERSATION} END AS conversation,
                    coalesce(upstream_model, model) AS served
             FROM exchanges
-            WHERE route IN ({listed(PROMPT_ROUTES)}) AND (prompt_tokens IS NOT NULL OR outcome = 'ok')
+            WHERE route IN ({listed(PROMPT_ROUTES)}) AND {ANSWERED}
         )
         SELECT *,
                coalesce(turn > 1, FALSE) OR coalesce(verdict IN ({listed(_LATER)}), FALSE)

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 from foreword.findings import advice
 from foreword.findings.board import Board
-from foreword.findings.detector import LINES, Case, Detector
+from foreword.findings.detector import Case, Detector
 from foreword.findings.exchange import Exchange
+from foreword.findings.line import Lines
 from foreword.findings.memory import Memory
 from foreword.findings.overflow import OVERFLOWS
 
@@ -33,27 +34,24 @@ class EarlyCompaction(Detector[Compactions]):
 
     id = "early-compaction"
 
-    def __init__(self, board: Board, window: Callable[[], int | None]) -> None:
+    def __init__(self, board: Board, window: Callable[[], int | None], lines: Lines, sessions: int) -> None:
         super().__init__(board, Compactions)
         self._window = window
-        self._peaks: Memory[int, list[int]] = Memory(LINES, list)
-        """The longest prompt of each line since it was compacted."""
-        self._overflowed: Memory[str, list[bool]] = Memory(LINES, list)
+        self._lines = lines
+        self._overflowed: Memory[str, bool] = Memory(sessions, lambda: True)
         """Sessions whose context overflowed since: they had to compact."""
 
     def note(self, exchange: Exchange) -> None:
         if exchange.fault in OVERFLOWS and exchange.session:
-            self._overflowed.use(exchange.session)[:] = [True]
+            self._overflowed.use(exchange.session)
         verdict, line, prompt = exchange.verdict, exchange.line, exchange.prompt
         if verdict is None or line is None or prompt is None:
             return
+        known = self._lines.use(line)
         if verdict.name != "compacted":
-            longest = self._peaks.use(line)
-            longest[:] = [max([prompt, *longest])]
+            known.peak = max(prompt, known.peak)
             return
-        before = self._peaks.get(line)
-        peak = max(before) if before else 0
-        self._peaks.use(line)[:] = [prompt]
+        peak, known.peak = known.peak, prompt
         forced = exchange.session is not None and self._overflowed.get(exchange.session)
         self._overflowed.drop(exchange.session or "")
         window = self._window()

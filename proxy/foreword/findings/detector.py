@@ -9,7 +9,7 @@ from typing import ClassVar, Generic, TypeVar
 from foreword.findings.board import Board
 from foreword.findings.exchange import Exchange
 from foreword.findings.finding import Finding, Severity
-from foreword.findings.memory import Memory
+from foreword.findings.memory import Memory, Numbers
 from foreword.findings.pace import Pace
 
 HEALTHY = 20
@@ -26,8 +26,8 @@ SILENCE_SECONDS = 6 * 3600.0
 """A case of which nothing was heard for so long is closed: its client or its engine is gone."""
 SUBJECTS = 64
 """Cases that one detector keeps; the one that was heard of least recently is closed to make room."""
-LINES = 4096
-"""Conversation lines that one detector keeps."""
+TROUBLED = 4096
+"""Conversation lines with the trouble that one case keeps: eight bytes each."""
 
 CONTINUATIONS = frozenset(
     {
@@ -67,7 +67,7 @@ class Case:
     """Prompt tokens of the bad exchanges."""
     open: bool = False
     shadow: Counter[str] = field(default_factory=Counter)
-    lines: set[int] = field(default_factory=set)
+    lines: Numbers = field(default_factory=lambda: Numbers(TROUBLED))
     """Conversation lines that showed the trouble."""
     newest_line: int = 0
     quiet: int = 0
@@ -92,7 +92,7 @@ class Case:
             self.tokens = (self.tokens or 0) + tokens
             self.lost_of[exchange.model] += tokens
         self.shadow.update(exchange.shadow)
-        if exchange.line is not None and len(self.lines) < LINES:
+        if exchange.line is not None and len(self.lines) < TROUBLED:
             self.lines.add(exchange.line)
             self.newest_line = max(self.newest_line, exchange.line)
 

@@ -7,8 +7,10 @@ from typing import Any
 from foreword.findings.board import Board
 from foreword.findings.compaction import EarlyCompaction
 from foreword.findings.detector import Detector
-from foreword.findings.eviction import CheckpointCollapse, EvictionStorm
+from foreword.findings.eviction import CheckpointCollapse, Drops, EvictionStorm
 from foreword.findings.exchange import Exchange
+from foreword.findings.line import LINES, Line, Lines
+from foreword.findings.memory import Memory
 from foreword.findings.minimum import BelowMinimum
 from foreword.findings.overflow import OverflowLoop
 from foreword.findings.pace import Pace
@@ -26,17 +28,22 @@ EXPIRY_SECONDS = 60.0
 class Detectors:
     """Hands each final exchange record to every detector. A bug in one of them harms neither the others nor a request.
 
-    ``window`` tells the engine's context window in tokens, None while it is not known.
+    ``window`` tells the engine's context window in tokens, None while it is not known. ``lines``: of so many
+    conversation lines something is remembered; the one that was used least recently is forgotten first.
     """
 
-    def __init__(self, board: Board, window: Callable[[], int | None] = lambda: None) -> None:
+    def __init__(
+        self, board: Board, window: Callable[[], int | None] = lambda: None, lines: int = LINES
+    ) -> None:
+        kept: Lines = Memory(lines, Line)
+        drops = Drops(kept)
         self._all: tuple[Detector[Any], ...] = (
-            VolatileSegment(board),
-            PinnedReuse(board),
-            EvictionStorm(board),
-            CheckpointCollapse(board),
-            ReassembledBlock(board),
-            EarlyCompaction(board, window),
+            VolatileSegment(board, kept),
+            PinnedReuse(board, kept),
+            EvictionStorm(board, drops),
+            CheckpointCollapse(board, drops),
+            ReassembledBlock(board, kept),
+            EarlyCompaction(board, window, kept, lines),
             OverflowLoop(board, window),
             UsageNotReported(board),
             BelowMinimum(board),

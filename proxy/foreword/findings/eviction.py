@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from foreword.findings import advice
 from foreword.findings.board import Board
-from foreword.findings.detector import LINES, REUSED, Case, Detector
+from foreword.findings.detector import REUSED, Case, Detector
 from foreword.findings.exchange import Exchange
-from foreword.findings.memory import Memory
+from foreword.findings.line import Line, Lines
 
 WINDOW = 64
 """Continuations of all lines of a model that are looked back on."""
@@ -31,22 +31,44 @@ class Turn(NamedTuple):
     cached: int
 
 
-@dataclass(slots=True)
-class Line:
-    """What a line reused last, and what its last loss had left of it. Tokens."""
+class Drops:
+    """Says of each exchange whether the engine dropped what its prompt would have needed.
 
-    reused: int = 0
-    left: int | None = None
+    Two detectors ask, and the answer moves what is remembered of the line: so each exchange is looked at once.
+    """
 
-    def dropped(self, verdict: str, cached: int) -> bool:
-        """Whether the engine, and no template, must have made this loss.
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+        self._latest: tuple[Exchange, bool | None] | None = None
 
-        A template that rewrites earlier turns leaves a beginning that never gets shorter, or the same one each time.
-        """
-        again = cached > 0 and cached == self.left
-        fell = cached < self.reused
-        self.left = cached
-        return verdict == "engine-lost" or (fell and not again)
+    def of(self, exchange: Exchange) -> bool | None:
+        """None for an exchange that tells nothing of the engine."""
+        if self._latest is None or self._latest[0] is not exchange:
+            self._latest = exchange, self._look(exchange)
+        return self._latest[1]
+
+    def _look(self, exchange: Exchange) -> bool | None:
+        verdict, cached, number = exchange.verdict, exchange.cached, exchange.line
+        if verdict is None or cached is None or number is None:
+            return None
+        lost = verdict.name in LOST
+        if not lost and verdict.name not in REUSED:
+            return None
+        line = self._lines.use(number)
+        dropped = lost and _dropped(line, verdict.name, cached)
+        if lost:
+            line.left = cached
+        line.reused = cached
+        return dropped if dropped or not lost else None
+
+
+def _dropped(line: Line, verdict: str, cached: int) -> bool:
+    """Whether the engine, and no template, must have made this loss.
+
+    A template that rewrites earlier turns leaves a beginning that never gets shorter, or the same one each time.
+    """
+    again = cached > 0 and cached == line.left
+    return verdict == "engine-lost" or (cached < line.reused and not again)
 
 
 @dataclass(slots=True)
@@ -61,21 +83,14 @@ class Losses(Case):
 class _EngineLosses(Detector[Losses]):
     """What both have: the continuations of each model, and which of them the engine had dropped."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: Board, drops: Drops) -> None:
         super().__init__(board, Losses)
-        self._lines: Memory[int, Line] = Memory(LINES, Line)
+        self._drops = drops
 
     def note(self, exchange: Exchange) -> None:
         verdict, cached, line = exchange.verdict, exchange.cached, exchange.line
-        if verdict is None or cached is None or line is None:
-            return
-        lost = verdict.name in LOST
-        if not lost and verdict.name not in REUSED:
-            return
-        known = self._lines.use(line)
-        stopped = lost and not known.dropped(verdict.name, cached)
-        known.reused = cached
-        if stopped:
+        lost = self._drops.of(exchange)
+        if lost is None or verdict is None or cached is None or line is None:
             return
         key = (exchange.model,)
         case = self._case(key, exchange)

@@ -1,5 +1,6 @@
 """pinned: prompts grow, and what the engine reuses of them stays at one length."""
 
+import struct
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -8,9 +9,9 @@ from typing import NamedTuple
 
 from foreword.findings import advice
 from foreword.findings.board import Board
-from foreword.findings.detector import LINES, REUSED, Case, Detector, Key, severity
+from foreword.findings.detector import REUSED, Case, Detector, Key, severity
 from foreword.findings.exchange import Exchange, Verdict
-from foreword.findings.memory import Memory
+from foreword.findings.line import Lines
 
 TURNS = 12
 """Turns of a line that are looked back on."""
@@ -37,6 +38,25 @@ class Turn(NamedTuple):
     cached: int
     lost: int | None
     stopped: bool
+
+
+_PACKED = struct.Struct("<IIIB")
+_STOPPED, _LOST_KNOWN = 1, 2
+
+
+def remember(turns: bytes, turn: Turn) -> bytes:
+    """``turns`` and one more, the latest `TURNS` of them: 13 bytes each."""
+    flags = _STOPPED * turn.stopped | _LOST_KNOWN * (turn.lost is not None)
+    packed = _PACKED.pack(turn.prompt, turn.cached, turn.lost or 0, flags)
+    return turns[-_PACKED.size * (TURNS - 1) :] + packed
+
+
+def recall(turns: bytes) -> list[Turn]:
+    """What was remembered, the latest last."""
+    return [
+        Turn(prompt, cached, lost if flags & _LOST_KNOWN else None, bool(flags & _STOPPED))
+        for prompt, cached, lost, flags in _PACKED.iter_unpack(turns)
+    ]
 
 
 @dataclass(slots=True)
@@ -95,9 +115,9 @@ class PinnedReuse(Detector[Pinned]):
 
     id = "pinned"
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: Board, lines: Lines) -> None:
         super().__init__(board, Pinned)
-        self._lines: Memory[int, deque[Turn]] = Memory(LINES, lambda: deque(maxlen=TURNS))
+        self._lines = lines
 
     def note(self, exchange: Exchange) -> None:
         verdict, prompt, cached = exchange.verdict, exchange.prompt, exchange.cached
@@ -114,18 +134,18 @@ class PinnedReuse(Detector[Pinned]):
         case.add(turn)
         if exchange.line is None or not (stopped or verdict.name in REUSED):
             return
-        turns = self._lines.use(exchange.line)
-        if turns and prompt > turns[-1].prompt:
+        line = self._lines.use(exchange.line)
+        if line.turns and prompt > _PACKED.unpack_from(line.turns, len(line.turns) - _PACKED.size)[0]:
             case.recent.append(turn)
-        turns.append(turn)
+        line.turns = remember(line.turns, turn)
         if stopped:
-            self._stopped(key, case, exchange, verdict, turns)
+            self._stopped(key, case, exchange, verdict, recall(line.turns))
         elif not case.count or case.good(exchange):
             # Numbers begin anew: what was healthy is no part of the trouble that may come.
             self._close(key)
 
     def _stopped(
-        self, key: Key, case: Pinned, exchange: Exchange, verdict: Verdict, turns: deque[Turn]
+        self, key: Key, case: Pinned, exchange: Exchange, verdict: Verdict, turns: list[Turn]
     ) -> None:
         cached = turns[-1].cached
         found = plateau(turns, cached) or shared_plateau(case.recent, cached)

@@ -1,16 +1,19 @@
 """reassembled-block: a long text at the head that is put together anew instead of being added to."""
 
+import sys
 from collections import Counter
 from dataclasses import dataclass, field
 
 from foreword.findings import advice
 from foreword.findings.board import Board
-from foreword.findings.detector import CONTINUATIONS, LINES, Case, Detector
+from foreword.findings.detector import CONTINUATIONS, Case, Detector
 from foreword.findings.exchange import Exchange, Verdict
-from foreword.findings.memory import Memory
+from foreword.findings.line import Line, Lines
 
 LONG_BYTES = 4096
 """A block is long from here on."""
+BLOCKS = 64
+"""Long blocks of one line whose lengths are remembered, the latest of them."""
 SAME_BYTES = 64
 """A rebuilt block has another length: by more than a date or a counter takes, ..."""
 SAME_SHARE = 0.01
@@ -36,10 +39,9 @@ class ReassembledBlock(Detector[Rebuilt]):
 
     id = "reassembled-block"
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: Board, lines: Lines) -> None:
         super().__init__(board, Rebuilt)
-        self._lengths: Memory[tuple[int, str], list[int]] = Memory(LINES, list)
-        """The length of each line's long blocks as last seen."""
+        self._lines = lines
 
     def note(self, exchange: Exchange) -> None:
         verdict, line = exchange.verdict, exchange.line
@@ -50,8 +52,9 @@ class ReassembledBlock(Detector[Rebuilt]):
                 case.hear(exchange)
                 self._well(key, case, exchange)
             return
-        place = self._rebuilt(exchange, verdict, line)
-        self._learn(exchange, line)  # only here: what continues has the head that it had
+        known = self._lines.use(line)
+        place = _rebuilt(exchange, verdict, known)
+        _learn(exchange, known)  # only here: what continues has the head that it had
         if place is None:
             return
         path, size = place
@@ -74,29 +77,33 @@ class ReassembledBlock(Detector[Rebuilt]):
             told = advice.for_rebuilt(exchange.client, path)
             self._open(key, case, case.severity(), told, evidence)
 
-    def _rebuilt(self, exchange: Exchange, verdict: Verdict, line: int) -> tuple[str, int] | None:
-        """Path and length of the block that this exchange brings rebuilt."""
-        path = verdict.path
-        if verdict.name != "changed" or path is None or verdict.kind_of_segment not in CLASSES:
-            return None
-        if exchange.asks_anew():
-            return None
-        if verdict.kind == "reordered":
-            # Which of the passages is first to move says nothing: all of them together are the block.
-            beginning = path.partition("[")[0] + "["
-            size = sum(segment.bytes for segment in exchange.head() if segment.path.startswith(beginning))
-            return (f"{beginning}*]", size) if size >= LONG_BYTES else None
-        segment = exchange.changed_segment()
-        size = segment.bytes if segment is not None else 0
-        before = self._lengths.get((line, path))
-        was = before[0] if before else 0
-        if verdict.kind == "removed":
-            return (path, was) if was >= LONG_BYTES else None
-        if size < LONG_BYTES or (was and abs(size - was) <= max(SAME_BYTES, SAME_SHARE * was)):
-            return None
-        return (path, size) if was or verdict.kind == "inserted" else None
 
-    def _learn(self, exchange: Exchange, line: int) -> None:
-        for segment in exchange.head():
-            if segment.bytes >= LONG_BYTES and not segment.path.startswith("tools"):
-                self._lengths.use((line, segment.path))[:] = [segment.bytes]
+def _rebuilt(exchange: Exchange, verdict: Verdict, line: Line) -> tuple[str, int] | None:
+    """Path and length of the block that this exchange brings rebuilt."""
+    path = verdict.path
+    if verdict.name != "changed" or path is None or verdict.kind_of_segment not in CLASSES:
+        return None
+    if exchange.asks_anew():
+        return None
+    if verdict.kind == "reordered":
+        # Which of the passages is first to move says nothing: all of them together are the block.
+        beginning = path.partition("[")[0] + "["
+        size = sum(segment.bytes for segment in exchange.head() if segment.path.startswith(beginning))
+        return (f"{beginning}*]", size) if size >= LONG_BYTES else None
+    segment = exchange.changed_segment()
+    size = segment.bytes if segment is not None else 0
+    was = dict(line.blocks).get(path, 0)
+    if verdict.kind == "removed":
+        return (path, was) if was >= LONG_BYTES else None
+    if size < LONG_BYTES or (was and abs(size - was) <= max(SAME_BYTES, SAME_SHARE * was)):
+        return None
+    return (path, size) if was or verdict.kind == "inserted" else None
+
+
+def _learn(exchange: Exchange, line: Line) -> None:
+    lengths = dict(line.blocks)
+    for segment in exchange.head():
+        if segment.bytes >= LONG_BYTES and not segment.path.startswith("tools"):
+            lengths.pop(segment.path, None)
+            lengths[sys.intern(segment.path)] = segment.bytes
+    line.blocks = tuple(lengths.items())[-BLOCKS:]

@@ -1,15 +1,18 @@
 """volatile-segment: a part of the prompt that changes on most requests of a conversation."""
 
 import re
-from collections import Counter, deque
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from foreword.findings import advice
 from foreword.findings.board import Board
-from foreword.findings.detector import CONTINUATIONS, LINES, Case, Detector, Key
+from foreword.findings.detector import CONTINUATIONS, SUBJECTS, Case, Detector, Key
 from foreword.findings.exchange import Exchange, Verdict
-from foreword.findings.memory import Memory
+from foreword.findings.line import Lines
+from foreword.findings.memory import Numbers
 
 TURNS = 8
 """Continuations of a line that are looked back on."""
@@ -38,7 +41,13 @@ class Place(NamedTuple):
             path = re.sub(r"^(\w+)\[\d+\].*", r"\1[*]", path)
         elif verdict.kind_of_segment not in _HEAD:
             path = re.sub(r"^(\w+)\[\d+\]", r"\1[*]", path)
-        return cls(exchange.entry, exchange.client, path)
+        return _place(exchange.entry, exchange.client, path)
+
+
+@lru_cache(maxsize=SUBJECTS)
+def _place(entry: str, client: str, path: str) -> Place:
+    """One object a place, however many lines remember it."""
+    return Place(entry, client, path)
 
 
 @dataclass(slots=True)
@@ -46,7 +55,8 @@ class Volatile(Case):
     """One place."""
 
     paths: Counter[str] = field(default_factory=Counter)
-    digests: set[str] = field(default_factory=set)
+    digests: Numbers = field(default_factory=lambda: Numbers(DIGESTS))
+    """Hashes of the digests."""
 
 
 class VolatileSegment(Detector[Volatile]):
@@ -54,9 +64,9 @@ class VolatileSegment(Detector[Volatile]):
 
     id = "volatile-segment"
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: Board, lines: Lines) -> None:
         super().__init__(board, Volatile)
-        self._lines: Memory[int, deque[Key | None]] = Memory(LINES, lambda: deque(maxlen=TURNS))
+        self._lines = lines
 
     def note(self, exchange: Exchange) -> None:
         verdict, line = exchange.verdict, exchange.line
@@ -66,8 +76,8 @@ class VolatileSegment(Detector[Volatile]):
         if not changed and (verdict.name not in CONTINUATIONS or exchange.turn == 1):
             return
         place = Place.of(exchange, verdict) if changed else None
-        turns = self._lines.use(line)
-        turns.append(place)
+        known = self._lines.use(line)
+        known.places = turns = (*known.places[1 - TURNS :], place)
         for key, case in self._known(exchange.entry, exchange.client):
             if key != place and self._stood(exchange, verdict, case):
                 case.hear(exchange)
@@ -81,8 +91,8 @@ class VolatileSegment(Detector[Volatile]):
         if path in case.paths or len(case.paths) < TURNS:
             case.paths[path] += 1
         segment = exchange.changed_segment()
-        if segment is not None and len(case.digests) < DIGESTS:
-            case.digests.add(segment.digest)
+        if segment is not None:
+            case.digests.add(hash(segment.digest) & (2**64 - 1))
         if case.tokens is not None and case.tokens < COST * case.prompt:
             return
         if case.open or habit(turns, place) or (case.count >= TURNS and 2 * case.count > case.requests):
@@ -119,7 +129,7 @@ class VolatileSegment(Detector[Volatile]):
         return False
 
 
-def habit(turns: deque[Key | None], place: Place) -> bool:
+def habit(turns: Sequence[Key | None], place: Place) -> bool:
     """Whether one line's prompts begin to differ at ``place`` most of the time."""
     times = turns.count(place)
     return times >= LEAST and 2 * times > len(turns)

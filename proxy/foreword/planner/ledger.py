@@ -16,6 +16,10 @@ _FORGETFUL: Final = frozenset({"first", "changed", "compacted", "parameters"})
 """Verdicts after which a prompt does not begin with all of the one before it."""
 
 
+_SYSTEM: Final = frozenset({"header", "tools", "system"})
+"""Classes of segments that a template prints in front of the conversation."""
+
+
 def load_of(directory: Path) -> Load:
     """The requests of a ledger's files. Raises LoadError where there are none."""
     records: dict[str, dict[str, Any]] = {}
@@ -31,12 +35,16 @@ def load_of(directory: Path) -> Load:
     ordered = sorted(records.values(), key=lambda record: float(record["time"]))
     reader = _Reader(float(ordered[0]["time"]))
     placed = [reader.place(record) for record in ordered]
-    head = _common_head(ordered)
+    head, systems = _common_head(ordered), _systems(ordered)
     requests = [
-        Request(number, prompt, min(shared, prompt), min(head, prompt), 0, output, at=at)
-        for number, prompt, shared, output, at in placed
+        Request(number, prompt, min(shared, prompt), min(head, prompt), min(system, prompt), output, at=at)
+        for (number, prompt, shared, output, at), system in zip(placed, systems, strict=True)
     ]
     notes = []
+    if not all(systems):
+        notes.append(
+            f"{systems.count(0):,} exchanges have no system prompt or do not tell where it ends: it counts as none."
+        )
     if unreadable:
         notes.append(f"{unreadable:,} lines of the ledger are no records.")
     if reader.nameless:
@@ -107,6 +115,46 @@ def _common_head(records: list[dict[str, Any]]) -> int:
         if cached and isinstance(verdict, dict) and verdict.get("name") in ("first", "engine-lost"):
             counts[cached] += 1
     return max(counts, key=lambda cached: (counts[cached], cached), default=0)
+
+
+def _systems(records: list[dict[str, Any]]) -> list[int]:
+    """Where the system prompt of each ends, in tokens; 0: it has none, or the record does not tell.
+
+    Records tell it in bytes. All prompts of a model together make its tokens a byte, so that one system prompt ends at
+    one place, whoever brings it.
+    """
+    tokens: Counter[object] = Counter()
+    size: Counter[object] = Counter()
+    for record in records:
+        if told := _count(_prompt(record).get("bytes")):
+            tokens[_served(record)] += int(record["usage"]["prompt_tokens"])
+            size[_served(record)] += told
+    return [
+        round(_system_bytes(record) * tokens[model] / size[model]) if size[model := _served(record)] else 0
+        for record in records
+    ]
+
+
+def _system_bytes(record: dict[str, Any]) -> int:
+    """The length of everything in front of the conversation; 0 where the head was cut off before it ended."""
+    head = _prompt(record).get("head")
+    end = 0
+    for segment in head if isinstance(head, list) else ():
+        if not isinstance(segment, dict):
+            return 0
+        if segment.get("class") not in _SYSTEM:
+            return end
+        end += _count(segment.get("bytes")) or 0
+    return 0
+
+
+def _prompt(record: dict[str, Any]) -> dict[str, Any]:
+    prompt = record.get("prompt")
+    return prompt if isinstance(prompt, dict) else {}
+
+
+def _served(record: dict[str, Any]) -> object:
+    return record.get("upstream_model") or record.get("model")
 
 
 def _is_prompt(record: dict[str, Any]) -> bool:

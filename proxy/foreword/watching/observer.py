@@ -65,7 +65,7 @@ class Observer:
         self._clock = clock
         self._wall = wall
         self.meter = Meter()
-        self.reuse = Reuse(lambda: self.meter.totals.get("l2_stored_bytes"))
+        self.reuse = Reuse(lambda: self.meter.totals.get("l2_stored_bytes"), settings.sessions)
         self.second_level = SecondLevel(board, self.reuse)
         self.parking = Parking()
         self._parking_findings = ParkingFindings(self.parking, board)

@@ -4,11 +4,12 @@ The distance of a return is told in bytes that went into the second level in bet
 its oldest must have room for.
 """
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-_LINES = 4096
+from foreword.findings.memory import Memory
+
 _RETURNS = 512
 _CONTINUED = frozenset({"append-only", "granularity", "repeat", "engine-lost", "engine-lost-or-template"})
 _LOST = frozenset({"engine-lost", "engine-lost-or-template"})
@@ -26,10 +27,13 @@ class Return(NamedTuple):
 class Reuse:
     """Returns since `forget`."""
 
-    def __init__(self, stored: Callable[[], float | None]) -> None:
-        """``stored``: the bytes that went into the second level so far."""
+    def __init__(self, stored: Callable[[], float | None], lines: int) -> None:
+        """``stored``: the bytes that went into the second level so far. ``lines``: conversation lines whose last
+        turn is remembered.
+        """
         self._stored = stored
-        self._seen_at: OrderedDict[tuple[object, object], float | None] = OrderedDict()
+        self._lines = lines
+        self._seen_at = self._nothing()
         self._lost: deque[Return] = deque(maxlen=_RETURNS)
         self.continued = 0
         """Exchanges whose prompt continues one that was here before."""
@@ -37,13 +41,10 @@ class Reuse:
     def note(self, record: Mapping[str, object]) -> None:
         """One final record."""
         verdict, line = record.get("verdict"), record.get("line")
-        if not isinstance(verdict, dict) or line is None:
+        if not isinstance(verdict, dict) or not isinstance(line, int):
             return
-        key = (record.get("upstream_model"), line)
-        now, before = self._stored(), self._seen_at.pop(key, None)
-        self._seen_at[key] = now
-        if len(self._seen_at) > _LINES:
-            self._seen_at.popitem(last=False)
+        now, before = self._stored(), self._seen_at.get(line)
+        self._seen_at.put(line, now)
         name, lost = verdict.get("name"), verdict.get("lost")
         if name in _CONTINUED:
             self.continued += 1
@@ -53,8 +54,11 @@ class Reuse:
     def forget(self) -> None:
         """Begins anew: what was stored before does not count any more."""
         self._lost.clear()
-        self._seen_at.clear()
+        self._seen_at = self._nothing()
         self.continued = 0
+
+    def _nothing(self) -> Memory[int, float | None]:
+        return Memory(self._lines, lambda: None)
 
     @property
     def lost(self) -> list[Return]:

@@ -460,6 +460,13 @@ impl Journal {
         if let Some(count) = place.and_then(|place| line.verdicts.get_mut(place)) {
             *count += 1;
         }
+        // First out, then in: one turn more than it keeps would double the room of each line.
+        if line.recent.len() >= TURNS {
+            self.turns -= 1;
+            if let Some(message) = line.recent.pop_front().and_then(|turn| turn.message) {
+                self.messages.remove(&message);
+            }
+        }
         line.recent.push_back(Turn {
             request_id: told.request_id.into(),
             time: told.time,
@@ -469,12 +476,6 @@ impl Journal {
             message,
         });
         self.turns += 1;
-        if line.recent.len() > TURNS {
-            self.turns -= 1;
-            if let Some(message) = line.recent.pop_front().and_then(|turn| turn.message) {
-                self.messages.remove(&message);
-            }
-        }
         self.forget_beyond_limits(entry.line);
         verdict
     }
