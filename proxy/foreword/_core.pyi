@@ -12,7 +12,7 @@ class Body:
 
     def __init__(self, capacity: int = 0) -> None: ...
     def push(self, chunk: bytes) -> int:
-        """Appends one chunk and returns the length so far in bytes."""
+        """Appends one chunk and returns the length so far in bytes. A large one is copied later, on another thread."""
     def __len__(self) -> int: ...
 
 class Sidecar:

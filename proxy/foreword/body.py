@@ -1,13 +1,17 @@
-"""Collecting a request body: bounded in size and in time without progress."""
+"""Collecting a request body: bounded in size and in time without progress, and never in the way of running streams."""
 
 import asyncio
 from dataclasses import dataclass
 
 from foreword._core import Body
 from foreword.asgi import Receive, Scope
+from foreword.turns import Turns
 
 #: Room made at once for a body that states its length; a lie costs no more than this.
 _PRESIZE_AT_MOST = 8 * 1024 * 1024
+
+#: From so many bytes on, a body's chunks come by turns. granian's are up to 400 KB then, each made with the GIL held.
+_LARGE = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +26,11 @@ class ClientLeft(Exception):
     """The client closed its connection before its body was complete."""
 
 
-async def collect(scope: Scope, receive: Receive, limit: int, seconds: float) -> Body:
+async def collect(scope: Scope, receive: Receive, limit: int, seconds: float, turns: Turns) -> Body:
     """Reads the whole body into Rust.
 
-    ``limit`` is in bytes as sent; ``seconds`` is how long the client may pause.
+    ``limit`` is in bytes as sent; ``seconds`` is how long the client may pause. Of all large bodies that share
+    ``turns``, one asks granian for a chunk at a time; nobody has the turn while a client pauses.
 
     Raises BodyRefused (too large, too slow) and ClientLeft.
     """
@@ -36,20 +41,20 @@ async def collect(scope: Scope, receive: Receive, limit: int, seconds: float) ->
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(seconds) as clock:
-            coming = receive()
             while True:
-                message = await coming
+                message = await receive()
                 if message["type"] == "http.disconnect":
                     raise ClientLeft
-                more = message.get("more_body", False)
-                if more:
-                    # granian reads on while this chunk is copied.
-                    coming = receive()
-                chunk = message.get("body", b"")
-                if chunk and body.push(chunk) > limit:
+                # Taken out: its memory is the next chunk's, not held until that has come.
+                length = body.push(message.pop("body", b""))
+                if length > limit:
                     raise _too_large(limit)
-                if not more:
+                if not message.get("more_body", False):
                     return body
+                # What is not asked for, granian does not make.
+                if length >= _LARGE and (turn := turns.take()) is not None:
+                    clock.reschedule(None)  # the client does not pause now
+                    await turn
                 clock.reschedule(loop.time() + seconds)
     except TimeoutError:
         raise BodyRefused("slow_body", f"{seconds:.0f}") from None

@@ -12,6 +12,7 @@ from foreword.asgi import Head, Header, Receive, Scope, Send
 from foreword.auth import Authorizer
 from foreword.body import BodyRefused, ClientLeft, collect
 from foreword.port import AsgiDelivery, Port
+from foreword.turns import Turns
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class Gateway:
         self.authorizer = authorizer
         self.max_body_bytes = max_body_bytes
         self.body_seconds = body_seconds
+        self.turns = Turns()
 
     async def fetch(
         self, method: str, path: str, body: bytes | None = None, headers: Sequence[Header] = ()
@@ -86,7 +88,7 @@ class Endpoint:
             await self._refuse(send, request_id, "not_found", scope["path"])
             return
         try:
-            body = await collect(scope, receive, gateway.max_body_bytes, gateway.body_seconds)
+            body = await collect(scope, receive, gateway.max_body_bytes, gateway.body_seconds, gateway.turns)
         except BodyRefused as refused:
             await self._refuse(send, request_id, refused.kind, refused.detail)
             return

@@ -3,6 +3,8 @@
 use bytes::Bytes;
 use foreword_core::request::Route;
 
+use crate::gathering::Content;
+
 /// Status and headers of an answer, ready to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
@@ -26,7 +28,7 @@ pub struct Opening {
     /// Headers, names in lower case.
     pub headers: Vec<(Bytes, Bytes)>,
     /// The body as received.
-    pub body: Bytes,
+    pub body: Content,
     /// The id told to the client as `request-id`.
     pub request_id: String,
     /// `Authorization` upstream; the client's own credentials never pass by themselves.

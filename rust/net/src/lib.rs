@@ -11,6 +11,7 @@ mod excerpts;
 pub mod exchange;
 pub mod export;
 pub mod gateway;
+pub mod gathering;
 mod headers;
 mod json;
 pub mod ledger;

@@ -215,7 +215,8 @@ impl Exchange<'_> {
         let encoding = opening.header("content-encoding").unwrap_or("identity").to_owned();
         let limit = self.shared.limits.body_bytes;
         let ids = Ids { seed: random() };
-        let request = Request { route, body: opening.body.clone(), anthropic: speaks_anthropic(opening) };
+        let body = opening.body.whole().await.ok_or_else(|| Fault::internal(PANICKED))?;
+        let request = Request { route, body, anthropic: speaks_anthropic(opening) };
         let here = request.body.len() <= PREPARE_HERE && encoding == "identity";
         let capture = Arc::clone(&self.shared.capture);
         let (name, request_id) = (self.record.route_name(), self.record.request_id.clone());

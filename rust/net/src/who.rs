@@ -83,7 +83,7 @@ mod tests {
             method: "POST".into(),
             target: "/".into(),
             headers: headers.iter().map(header).collect(),
-            body: Bytes::new(),
+            body: Bytes::new().into(),
             request_id: String::new(),
             authorization: None,
         })

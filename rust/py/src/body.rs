@@ -1,15 +1,30 @@
 //! A request body under collection.
 
-use bytes::{Bytes, BytesMut};
-use pyo3::prelude::*;
+use std::sync::LazyLock;
 
-/// Below this many bytes giving up the GIL costs more than the copy.
-const COPY_WITH_GIL: usize = 32 * 1024;
+use bytes::BytesMut;
+use foreword_net::gathering::{Content, Gatherer, Gathering};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyBytes;
+
+/// Chunks below this many bytes are copied at once: handing them over would cost more.
+const COPY_HERE: usize = 64 * 1024;
+
+/// Puts large bodies together; none where the system has no thread to spare.
+static GATHERER: LazyLock<Option<Gatherer<PyBackedBytes>>> = LazyLock::new(|| Gatherer::start().ok());
 
 /// Collects a request body chunk by chunk, so that megabytes never stand on Python's heap.
 #[pyclass]
 pub(crate) struct Body {
-    bytes: BytesMut,
+    collected: Collected,
+}
+
+enum Collected {
+    Here(BytesMut),
+    /// Since its first large chunk. The gatherer does without the GIL: pyo3 frees the chunks that it has copied when
+    /// Python next calls anything here, as each later `push` does.
+    Beside(Gathering<PyBackedBytes>),
 }
 
 #[pymethods]
@@ -18,29 +33,44 @@ impl Body {
     #[new]
     #[pyo3(signature = (capacity = 0))]
     fn new(capacity: usize) -> Self {
-        Self { bytes: BytesMut::with_capacity(capacity) }
+        Self { collected: Collected::Here(BytesMut::with_capacity(capacity)) }
     }
 
-    /// Appends one chunk and returns the length so far. A large chunk is copied without the GIL, so that the server
-    /// can hand over the next one meanwhile.
-    fn push(&mut self, py: Python<'_>, chunk: &[u8]) -> usize {
-        if chunk.len() < COPY_WITH_GIL {
-            self.bytes.extend_from_slice(chunk);
-        } else {
-            let bytes = &mut self.bytes;
-            py.detach(|| bytes.extend_from_slice(chunk));
+    /// Appends one chunk and returns the length so far. A large one is copied later, on another thread.
+    fn push(&mut self, chunk: Bound<'_, PyBytes>) -> usize {
+        let bytes = match &mut self.collected {
+            Collected::Here(bytes) => bytes,
+            Collected::Beside(gathering) => {
+                gathering.push(chunk.into());
+                return gathering.len();
+            }
+        };
+        let length = chunk.as_bytes().len();
+        match GATHERER.as_ref().filter(|_| length >= COPY_HERE) {
+            None => bytes.extend_from_slice(chunk.as_bytes()),
+            Some(gatherer) => {
+                let mut gathering = gatherer.go_on(std::mem::take(bytes));
+                gathering.push(chunk.into());
+                self.collected = Collected::Beside(gathering);
+            }
         }
-        self.bytes.len()
+        self.__len__()
     }
 
     fn __len__(&self) -> usize {
-        self.bytes.len()
+        match &self.collected {
+            Collected::Here(bytes) => bytes.len(),
+            Collected::Beside(gathering) => gathering.len(),
+        }
     }
 }
 
 impl Body {
     /// Takes the bytes out, without a copy.
-    pub(crate) fn take(&mut self) -> Bytes {
-        self.bytes.split().freeze()
+    pub(crate) fn take(&mut self) -> Content {
+        match std::mem::replace(&mut self.collected, Collected::Here(BytesMut::new())) {
+            Collected::Here(bytes) => bytes.freeze().into(),
+            Collected::Beside(gathering) => gathering.end(),
+        }
     }
 }

@@ -1,0 +1,164 @@
+"""How a request body is collected: its bounds, and the turns that large ones take."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+import pytest
+
+from foreword.asgi import Message, Scope
+from foreword.body import BodyRefused, ClientLeft, collect
+from foreword.turns import Turns
+
+LIMIT = 10_000_000
+NEVER = 3600.0
+LARGE = bytes(200_000)
+
+SCOPE: Scope = {"headers": []}
+
+
+class NoTurns(Turns):
+    """For those who need none."""
+
+    def take(self) -> asyncio.Future[None] | None:
+        raise AssertionError("a small body took a turn")
+
+
+class LateTurns(Turns):
+    """Each turn comes when others have had theirs for a while."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+
+    def take(self) -> asyncio.Future[None]:
+        return asyncio.ensure_future(asyncio.sleep(self._seconds))
+
+
+def sends(*chunks: bytes) -> Callable[[], Awaitable[Message]]:
+    """A client's ``receive``: the chunks, of which the last ends the body. Of none, nothing ever comes."""
+    left = list(chunks)
+
+    async def receive() -> Message:
+        if not left:
+            await asyncio.get_running_loop().create_future()
+        chunk = left.pop(0)
+        return {"type": "http.request", "body": chunk, "more_body": bool(left)}
+
+    return receive
+
+
+def pauses_after(*chunks: bytes) -> Callable[[], Awaitable[Message]]:
+    """A client that says that there is more, and does not send it."""
+    left = list(chunks)
+
+    async def receive() -> Message:
+        if not left:
+            await asyncio.get_running_loop().create_future()
+        return {"type": "http.request", "body": left.pop(0), "more_body": True}
+
+    return receive
+
+
+@pytest.mark.parametrize("chunks", [[b""], [b"abc"], [b"a" * 60_000, b"b"], [b"", LARGE, b"x", LARGE, b""]])
+def test_all_of_a_body_is_collected(chunks: list[bytes]) -> None:
+    body = asyncio.run(collect(SCOPE, sends(*chunks), LIMIT, NEVER, Turns()))
+    assert len(body) == sum(map(len, chunks))
+
+
+def test_a_small_body_needs_no_turn() -> None:
+    for chunks in ([b"a" * 60_000], [b"a" * 1000] * 60, [LARGE]):
+        asyncio.run(collect(SCOPE, sends(*chunks), LIMIT, NEVER, NoTurns()))
+
+
+def test_of_many_large_bodies_one_asks_for_a_chunk_an_iteration() -> None:
+    async def run() -> None:
+        turns = Turns()
+        iteration = 0
+        asked: list[tuple[int, int]] = []
+
+        def client(number: int) -> Callable[[], Awaitable[Message]]:
+            receive, begun = sends(*[LARGE] * 5), False
+
+            async def asking() -> Message:
+                nonlocal begun
+                if begun:
+                    asked.append((iteration, number))
+                begun = True
+                await asyncio.sleep(0)  # no chunk is there at once: all others have asked
+                return await receive()
+
+            return asking
+
+        bodies = asyncio.gather(
+            *(collect(SCOPE, client(number), LIMIT, NEVER, turns) for number in range(10))
+        )
+        while not bodies.done():
+            iteration += 1
+            await asyncio.sleep(0)
+        iterations = [each for each, _ in asked]
+        assert len(set(iterations)) == len(iterations) == 10 * 4
+        # Nobody has a second turn before all have had their first.
+        assert [number for _, number in asked] == [*range(10)] * 4
+        assert {len(body) for body in await bodies} == {5 * len(LARGE)}
+
+    asyncio.run(run())
+
+
+def test_who_pauses_or_leaves_holds_up_nobody() -> None:
+    async def run() -> None:
+        turns = Turns()
+
+        def begin(receive: Callable[[], Awaitable[Message]]) -> asyncio.Task[object]:
+            return asyncio.create_task(collect(SCOPE, receive, LIMIT, NEVER, turns))
+
+        pausing = [begin(pauses_after(LARGE)) for _ in range(3)]
+        cancelled = [begin(sends(*[LARGE] * 20)) for _ in range(3)]
+        others = [begin(sends(*[LARGE] * 20)) for _ in range(3)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        for task in cancelled:
+            task.cancel()
+        async with asyncio.timeout(10):
+            await asyncio.gather(*others)
+        assert not any(task.done() for task in pausing)
+        for task in pausing:
+            task.cancel()
+        await asyncio.gather(*pausing, *cancelled, return_exceptions=True)
+        assert turns.take() is None
+
+    asyncio.run(run())
+
+
+def test_to_wait_for_a_turn_is_no_pause_of_the_client() -> None:
+    body = asyncio.run(collect(SCOPE, sends(*[LARGE] * 3), LIMIT, 0.05, LateTurns(0.2)))
+    assert len(body) == 3 * len(LARGE)
+
+
+@pytest.mark.parametrize("begun", [[], [b"abc"], [LARGE], [LARGE, LARGE]])
+@pytest.mark.parametrize("turns", [Turns, lambda: LateTurns(0.02)])
+def test_a_client_that_pauses_too_long_is_refused(begun: list[bytes], turns: Callable[[], Turns]) -> None:
+    async def run() -> None:
+        await collect(SCOPE, pauses_after(*begun), LIMIT, 0.01, turns())
+
+    with pytest.raises(BodyRefused) as refused:
+        asyncio.run(run())
+    assert refused.value == BodyRefused("slow_body", "0")
+
+
+@pytest.mark.parametrize("stated", [[], [(b"content-length", b"400000")]])
+def test_a_body_above_the_limit_is_refused(stated: list[tuple[bytes, bytes]]) -> None:
+    with pytest.raises(BodyRefused) as refused:
+        asyncio.run(collect({"headers": stated}, pauses_after(LARGE, LARGE), 399_999, NEVER, Turns()))
+    assert refused.value == BodyRefused("too_large", "399999")
+
+
+@pytest.mark.parametrize("begun", [[], [b"abc"], [LARGE]])
+def test_a_client_that_leaves_has_left(begun: Iterable[bytes]) -> None:
+    left: list[Message] = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in begun]
+    left.append({"type": "http.disconnect"})
+
+    async def receive() -> Message:
+        return left.pop(0)
+
+    with pytest.raises(ClientLeft):
+        asyncio.run(collect(SCOPE, receive, LIMIT, NEVER, Turns()))
