@@ -98,8 +98,9 @@ class Sidecar:
     def records(self) -> list[dict[str, Any]]:
         """The exchange records logged so far."""
         records = []
-        for line in self.log.read_text().splitlines():
-            if line.startswith("{"):
+        for line in self.log.read_text().splitlines(keepends=True):
+            # The last line may still be under way.
+            if line.startswith("{") and line.endswith("\n"):
                 entry = json.loads(line)
                 if "request_id" in entry and "outcome" in entry:
                     records.append(entry)

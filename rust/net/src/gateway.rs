@@ -33,6 +33,10 @@ const PREPARING_THREADS: usize = 2;
 #[cfg(target_os = "linux")]
 const PREPARING_NICE: i32 = 10;
 
+/// After so many tasks the sockets are looked at, even where more tasks are ready: while large bodies are written, some
+/// always are.
+const LOOK_EVERY: u32 = 8;
+
 /// How long the end may wait for records that are queued, where nobody asked for more.
 const LAST_RECORDS: Duration = Duration::from_secs(1);
 
@@ -343,6 +347,7 @@ fn spawn_network(port: Port, stop: Arc<Notify>) -> io::Result<Handle> {
     let runtime: Runtime = Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(PREPARING_THREADS)
+        .event_interval(LOOK_EVERY)
         .on_thread_start(|| {
             // Of the threads that prepare; the network's own is there already. On Linux this is the thread's alone.
             #[cfg(target_os = "linux")]
