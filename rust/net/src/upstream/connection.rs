@@ -16,8 +16,8 @@ use super::address::Duplex;
 const READ: usize = 64 * 1024;
 
 /// Bytes of a request that are written before other exchanges have their turn: copying megabytes into the kernel at
-/// once would hold up every stream.
-const WRITE_TURN: usize = 64 * 1024;
+/// once would hold up every stream, and every turn wakes the engine.
+pub(super) const WRITE_TURN: usize = 256 * 1024;
 
 /// Pieces that one system call writes.
 const PIECES: usize = 16;

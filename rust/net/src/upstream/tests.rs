@@ -174,5 +174,5 @@ async fn others_have_their_turn_while_megabytes_are_written() {
     });
     assert_eq!(ask(&upstream, &call(vec![Bytes::from(vec![b' '; 8 << 20])])).await.0, 200);
     counter.abort();
-    assert!(turns.load(Ordering::Relaxed) >= (8 << 20) / (64 * 1024));
+    assert!(turns.load(Ordering::Relaxed) >= (8 << 20) / connection::WRITE_TURN);
 }
