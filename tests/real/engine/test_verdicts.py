@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.http.sidecar import Sidecar
 from tests.real.conftest import StartSidecar
 from tests.real.engine import recorded, trace, truth
 from tests.real.engine.measure import ON_BOTH, on
 from tests.real.engine.recorded import Request
-from tests.real.engine.server import MODEL, Server
+from tests.real.engine.server import BLOCK, MODEL, Server
 from tests.real.engine.truth import Seen, Witness
 from tests.real.engine.versions import NEW, USED
 from tests.real.patience import READY_SECONDS
@@ -33,10 +34,19 @@ def witness(engine: Server, start_sidecar: StartSidecar) -> StartWitness:
     def start(*, reports: bool = True, **settings: str) -> Witness:
         sidecar = start_sidecar(engine.url, **settings)
         sidecar.wait_until_ready(READY_SECONDS)
+        _wait_for_blocks(sidecar)
         engine.forget()
         return Witness(engine, sidecar, reports)
 
     return start
+
+
+def _wait_for_blocks(sidecar: Sidecar) -> None:
+    """Until the sidecar has read the engine's metrics once: what it knows of blocks before is a guess."""
+    deadline = time.monotonic() + READY_SECONDS
+    while ((sidecar.request("GET", "/health").json()["cache"] or {}).get("block_tokens")) != BLOCK:
+        assert time.monotonic() < deadline, sidecar.log.read_text()
+        time.sleep(0.1)
 
 
 SESSIONS: dict[str, list[str]] = {
