@@ -90,6 +90,14 @@ def chats(sidecar: Sidecar) -> None:
     assert sidecar.post(CHAT, ask()).status == 200
 
 
+def test_the_first_scrape_waits_for_nothing_but_the_engine(
+    engine: ScriptedEngine, start_sidecar: StartSidecar
+) -> None:
+    engine.probes = counters()
+    sidecar = start_sidecar(engine.url, ENGINE_METRICS_SECONDS="600")
+    until(lambda: (health(sidecar)["cache"] or {}).get("block_tokens") == 16)
+
+
 def test_a_scrape_shows_in_health_and_metrics(engine: ScriptedEngine, start_sidecar: StartSidecar) -> None:
     engine.probes = counters()
     sidecar = start_sidecar(engine.url, ENGINE_METRICS_SECONDS=EVERY)

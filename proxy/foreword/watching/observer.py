@@ -27,6 +27,8 @@ from foreword.watching.second_level import SecondLevel
 
 logger = logging.getLogger(__name__)
 
+UNKNOWN_SECONDS = 0.2
+"""Until the next look whether the engine's kind, and with it the form of its metrics, is known by now."""
 POLL_SECONDS = 0.1
 """Between two looks at the log."""
 REVIEW_SECONDS = 5.0
@@ -149,8 +151,16 @@ class Observer:
                 self._scraped(good=good)
             except Exception:  # diagnosis never stops anything
                 logger.exception("a reading of the engine's metrics could not be judged")
-            spent = self._clock() - begun
-            await asyncio.sleep(max(0.05, self._settings.engine_metrics_seconds - spent))
+            await asyncio.sleep(self._rest(self._clock() - begun))
+
+    def _rest(self, spent: float) -> float:
+        """Seconds until the next scrape. The first one is due as soon as its answer can be read: verdicts need the size
+        of the engine's blocks, and a restart is only seen by who has seen what was before.
+        """
+        seconds = self._settings.engine_metrics_seconds
+        if engine_of(self._state.kind) is None:
+            return min(seconds, UNKNOWN_SECONDS)
+        return max(0.05, seconds - spent)
 
     def _scraped(self, *, good: bool) -> None:
         trouble = self.scraper.trouble
