@@ -94,7 +94,7 @@ def test_the_first_scrape_waits_for_nothing_but_the_engine(
     engine: ScriptedEngine, start_sidecar: StartSidecar
 ) -> None:
     engine.probes = counters()
-    sidecar = start_sidecar(engine.url, ENGINE_METRICS_SECONDS="600")
+    sidecar = start_sidecar(engine.url, ENGINE="auto", ENGINE_METRICS_SECONDS="600")
     until(lambda: (health(sidecar)["cache"] or {}).get("block_tokens") == 16)
 
 
