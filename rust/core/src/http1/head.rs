@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 
 use super::{Body, Malformed};
 
-/// The longest head that is read, in bytes.
+/// The longest head that is read, in bytes, interim answers before it included.
 pub const HEAD_BYTES: usize = 64 * 1024;
 
 /// The most headers of an answer.
@@ -57,7 +57,7 @@ pub fn read_head(bytes: &[u8], method: &Method) -> Result<Option<(AnswerHead, Bo
         let rest = bytes.get(from..).unwrap_or_default();
         let length = match parsed.parse(rest) {
             Ok(httparse::Status::Complete(length)) => length,
-            Ok(httparse::Status::Partial) if rest.len() < HEAD_BYTES => return Ok(None),
+            Ok(httparse::Status::Partial) if bytes.len() < HEAD_BYTES => return Ok(None),
             Ok(httparse::Status::Partial) => return Err(Malformed::Head("it is too long")),
             Err(error) => return Err(Malformed::Head(told(error))),
         };
@@ -91,8 +91,13 @@ fn body_of(method: &Method, status: StatusCode, headers: &HeaderMap) -> Result<B
     if bare || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
         return Ok(Body::of_length(0));
     }
-    if let Some(coding) = tokens(headers, &TRANSFER_ENCODING).last() {
-        return Ok(if coding == "chunked" { Body::chunked() } else { Body::until_close() });
+    // A list may have empty members (RFC 9110, 5.6.1), and before RFC 7230 `identity` was a coding.
+    let mut codings = tokens(headers, &TRANSFER_ENCODING).filter(|coding| !matches!(&**coding, "" | "identity"));
+    match (codings.next().as_deref(), codings.next()) {
+        (None, _) => (),
+        (Some("chunked"), None) => return Ok(Body::chunked()),
+        // No other is decoded, and `te` names none: its bytes are not the content.
+        _ => return Err(Malformed::Head("it has a transfer coding that nobody asked for")),
     }
     let mut lengths = tokens(headers, &CONTENT_LENGTH);
     let Some(first) = lengths.next() else { return Ok(Body::until_close()) };
@@ -180,10 +185,18 @@ mod tests {
     #[test]
     fn the_length_of_a_body_is_as_the_rfc_says() {
         assert_eq!(body("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked"), (Body::chunked(), true));
-        assert_eq!(body("HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, Chunked"), (Body::chunked(), true));
+        assert_eq!(
+            body("HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked ,\r\nTransfer-Encoding:"),
+            (Body::chunked(), true)
+        );
         let both = "HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntransfer-encoding: chunked";
         assert_eq!(body(both), (Body::chunked(), true));
-        assert_eq!(body("HTTP/1.1 200 OK\r\ntransfer-encoding: gzip"), (Body::until_close(), false));
+        let identity = "HTTP/1.1 200 OK\r\ntransfer-encoding: identity";
+        assert_eq!(body(&format!("{identity}\r\ncontent-length: 3")), (Body::of_length(3), true));
+        assert_eq!(body(identity), (Body::until_close(), false));
+        for coding in ["gzip", "gzip, chunked", "chunked, gzip", "chunked, chunked"] {
+            assert!(read(&format!("HTTP/1.1 200 OK\r\ntransfer-encoding: {coding}\r\n\r\n")).is_err(), "{coding}");
+        }
         assert_eq!(body("HTTP/1.1 200 OK"), (Body::until_close(), false));
         assert_eq!(body("HTTP/1.1 200 OK\r\ncontent-length: 3, 3"), (Body::of_length(3), true));
         assert_eq!(body("HTTP/1.1 204 None\r\ncontent-length: 3"), (Body::of_length(0), true));
@@ -211,6 +224,8 @@ mod tests {
         }
         let long = format!("HTTP/1.1 200 OK\r\na: {}", "x".repeat(HEAD_BYTES));
         assert_eq!(read(&long).unwrap_err(), Malformed::Head("it is too long"));
+        let early = "HTTP/1.1 102 Processing\r\n\r\n".repeat(HEAD_BYTES / 27 + 1);
+        assert_eq!(read(&early).unwrap_err(), Malformed::Head("it is too long"));
         let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(HEADERS + 1));
         assert_eq!(read(&many).unwrap_err(), Malformed::Head("it has too many headers"));
     }

@@ -36,6 +36,8 @@ pub(super) struct Connection {
     stream: Box<dyn Duplex>,
     /// What is still to be written of the request.
     unsent: VecDeque<Bytes>,
+    /// Whether all of it has left the stream, which may have a buffer of its own: TLS has.
+    flushed: bool,
     /// Whether something can still be written.
     writes: bool,
     /// When something was read last.
@@ -44,17 +46,18 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn new(stream: Box<dyn Duplex>) -> Self {
-        Self { stream, unsent: VecDeque::new(), writes: true, read: Instant::now() }
+        Self { stream, unsent: VecDeque::new(), flushed: true, writes: true, read: Instant::now() }
     }
 
     /// Begins a request.
     pub(super) fn begin(&mut self, request: impl IntoIterator<Item = Bytes>) {
         self.unsent.extend(request.into_iter().filter(|piece| !piece.is_empty()));
+        self.flushed = false;
     }
 
     /// Whether a request that comes next can be told from the last one: all of that was written.
     pub(super) fn is_clear(&self) -> bool {
-        self.writes && self.unsent.is_empty()
+        self.writes && self.flushed
     }
 
     /// Whether an unused connection can still be used, as far as is known without writing on it.
@@ -67,9 +70,16 @@ impl Connection {
     /// Writes what can be written now. An error is not told before all that the engine sent has been read: it may
     /// have answered a request that it did not want to read.
     pub(super) fn write(&mut self, cx: &mut Context<'_>) {
-        if !self.unsent.is_empty() && matches!(self.poll_write(cx), Poll::Ready(Err(_))) {
-            self.writes = false;
-            self.unsent.clear();
+        if self.flushed {
+            return;
+        }
+        match self.poll_write(cx) {
+            Poll::Pending => (),
+            Poll::Ready(outcome) => {
+                self.writes = outcome.is_ok();
+                self.unsent.clear();
+                self.flushed = true;
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufWriter, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
@@ -175,4 +175,22 @@ async fn others_have_their_turn_while_megabytes_are_written() {
     assert_eq!(ask(&upstream, &call(vec![Bytes::from(vec![b' '; 8 << 20])])).await.0, 200);
     counter.abort();
     assert!(turns.load(Ordering::Relaxed) >= (8 << 20) / connection::WRITE_TURN);
+}
+
+impl address::Duplex for BufWriter<DuplexStream> {}
+
+/// TLS keeps what the socket did not take.
+#[tokio::test]
+async fn a_stream_that_has_a_buffer_is_flushed_to_the_end() {
+    let (near, mut far) = tokio::io::duplex(1024);
+    let mut connection = Connection::new(Box::new(BufWriter::with_capacity(64 << 10, near)));
+    connection.begin([Bytes::from(vec![b' '; 30_000])]);
+    let head = tokio::spawn(async move { Answer::head(connection, Pool::default(), &Method::POST).await });
+    let read = async {
+        tokio::task::yield_now().await; // the buffer has everything, the other side a part
+        far.read_exact(&mut [0; 30_000]).await.unwrap();
+        far.write_all(b"HTTP/1.1 204 None\r\n\r\n").await.unwrap();
+    };
+    tokio::time::timeout(Duration::from_secs(10), read).await.unwrap();
+    assert!(head.await.unwrap().is_ok());
 }
