@@ -95,7 +95,7 @@ def create() -> Router:
     async def lifespan(_: object) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
         port.start(loop)
-        close_after_drain(loop, sidecar, settings.drain_seconds)
+        close_after_drain(loop, gateway, settings.drain_seconds)
         stop_without(os.getppid(), loop)
         watching = [loop.create_task(part) for part in (watch.run(), observer.run(), tell(sidecar))]
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
@@ -247,7 +247,7 @@ def log_notices(sidecar: Sidecar) -> None:
         logger.log(logging.getLevelNamesMapping()[level.upper()], "%s", text)
 
 
-def close_after_drain(loop: asyncio.AbstractEventLoop, sidecar: Sidecar, seconds: float) -> None:
+def close_after_drain(loop: asyncio.AbstractEventLoop, gateway: Gateway, seconds: float) -> None:
     """On SIGTERM, lets running exchanges go on for ``seconds``, then ends them with an error event.
 
     granian tells the application of its stop only when no exchange runs any more, and kills what runs too long. Both of
@@ -262,7 +262,7 @@ def close_after_drain(loop: asyncio.AbstractEventLoop, sidecar: Sidecar, seconds
             return
         draining = True
         logger.info("stopping; running exchanges may take %g s more", seconds)
-        loop.call_later(seconds, sidecar.close, GOODBYE)
+        loop.call_later(seconds, gateway.close, GOODBYE)
         signal.raise_signal(signal.SIGINT)
         # granian has begun to stop; a second Ctrl-C, which a terminal sends to this process too, must change nothing.
         loop.call_soon(signal.signal, signal.SIGINT, signal.SIG_IGN)

@@ -26,8 +26,25 @@ class ClientLeft(Exception):
     """The client closed its connection before its body was complete."""
 
 
-async def collect(scope: Scope, receive: Receive, limit: int, seconds: float, turns: Turns) -> Body:
-    """Reads the whole body into Rust.
+class Closing:
+    """Breaks off all bodies under collection, and those that begin later, once it is told."""
+
+    def __init__(self) -> None:
+        self.told = False
+        #: Of the bodies under collection: each expires at once when it is told.
+        self.clocks: set[asyncio.Timeout] = set()
+
+    def tell(self) -> None:
+        self.told = True
+        for clock in self.clocks:
+            if not clock.expired():
+                clock.reschedule(0)
+
+
+async def collect(
+    scope: Scope, receive: Receive, limit: int, seconds: float, turns: Turns, *, closing: Closing
+) -> Body:
+    """Reads the whole body into Rust, or what has come of it when ``closing`` is told.
 
     ``limit`` is in bytes as sent; ``seconds`` is how long the client may pause. Of all large bodies that share
     ``turns``, one asks granian for a chunk at a time; nobody has the turn while a client pauses.
@@ -41,23 +58,29 @@ async def collect(scope: Scope, receive: Receive, limit: int, seconds: float, tu
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(seconds) as clock:
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientLeft
-                # Taken out: its memory is the next chunk's, not held until that has come.
-                length = body.push(message.pop("body", b""))
-                if length > limit:
-                    raise _too_large(limit)
-                if not message.get("more_body", False):
-                    return body
-                # What is not asked for, granian does not make.
-                if length >= _LARGE and (turn := turns.take()) is not None:
-                    clock.reschedule(None)  # the client does not pause now
-                    await turn
-                clock.reschedule(loop.time() + seconds)
+            closing.clocks.add(clock)
+            try:
+                while not closing.told:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientLeft
+                    # Taken out: its memory is the next chunk's, not held until that has come.
+                    length = body.push(message.pop("body", b""))
+                    if length > limit:
+                        raise _too_large(limit)
+                    if not message.get("more_body", False):
+                        return body
+                    # What is not asked for, granian does not make.
+                    if length >= _LARGE and (turn := turns.take()) is not None:
+                        clock.reschedule(None)  # the client does not pause now
+                        await turn
+                    clock.reschedule(loop.time() + seconds)
+            finally:
+                closing.clocks.discard(clock)
     except TimeoutError:
-        raise BodyRefused("slow_body", f"{seconds:.0f}") from None
+        if not closing.told:
+            raise BodyRefused("slow_body", f"{seconds:.0f}") from None
+    return body
 
 
 def _too_large(limit: int) -> BodyRefused:

@@ -10,7 +10,7 @@ from foreword import __version__
 from foreword._core import Body, Sidecar, fault
 from foreword.asgi import Head, Header, Receive, Scope, Send
 from foreword.auth import Authorizer
-from foreword.body import BodyRefused, ClientLeft, collect
+from foreword.body import BodyRefused, ClientLeft, Closing, collect
 from foreword.port import AsgiDelivery, Port
 from foreword.turns import Turns
 
@@ -46,6 +46,19 @@ class Gateway:
         self.max_body_bytes = max_body_bytes
         self.body_seconds = body_seconds
         self.turns = Turns()
+        self.closing = Closing()
+
+    def close(self, goodbye: str) -> None:
+        """Ends every exchange with an error that says ``goodbye``, also those that are yet to begin."""
+        self.sidecar.close(goodbye)
+        # What has come of their bodies is no matter now.
+        self.closing.tell()
+
+    async def collect(self, scope: Scope, receive: Receive) -> Body:
+        """Collects a client's body, within the bounds (see ``foreword.body``)."""
+        return await collect(
+            scope, receive, self.max_body_bytes, self.body_seconds, self.turns, closing=self.closing
+        )
 
     async def fetch(
         self, method: str, path: str, body: bytes | None = None, headers: Sequence[Header] = ()
@@ -88,7 +101,7 @@ class Endpoint:
             await self._refuse(send, request_id, "not_found", scope["path"])
             return
         try:
-            body = await collect(scope, receive, gateway.max_body_bytes, gateway.body_seconds, gateway.turns)
+            body = await gateway.collect(scope, receive)
         except BodyRefused as refused:
             await self._refuse(send, request_id, refused.kind, refused.detail)
             return

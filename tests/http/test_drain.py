@@ -147,6 +147,28 @@ def test_a_request_that_waits_at_the_end_gets_an_error(
     sidecar.process.wait(10)
 
 
+@pytest.mark.parametrize("path", [MESSAGES, CHAT, "/v1/embeddings"])
+@pytest.mark.parametrize("sent", [0, 100, 3_000_000])
+def test_a_request_that_is_still_coming_at_the_end_gets_an_error(
+    start_sidecar: StartSidecar, engine: ScriptedEngine, path: str, sent: int
+) -> None:
+    sidecar = start_sidecar(engine.url, DRAIN_SECONDS="1")
+    body = json.dumps(ask(content="x" * 4_000_000)).encode()
+    with sidecar.connect(10) as client:
+        head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+        client.sendall(head.encode() + body[:sent])
+        time.sleep(0.2)
+        began = time.monotonic()
+        sidecar.process.send_signal(signal.SIGTERM)
+        answer = read_to_end(client)
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert b"shutting down" in answer
+    assert (b'"type":"overloaded_error"' in answer) == (path == MESSAGES)
+    assert 0.9 < time.monotonic() - began < 3
+    sidecar.process.wait(10)
+    assert not engine.requests
+
+
 def test_a_quiet_sidecar_ends_at_once(start_sidecar: StartSidecar, engine: ScriptedEngine) -> None:
     sidecar = start_sidecar(engine.url, DRAIN_SECONDS="20")
     with sidecar.connect():  # an idle client keeps nothing
