@@ -173,8 +173,13 @@ fn note(chunk: &Chunk<'_>, summary: &mut Summary) {
     if let Some(timings) = chunk.timings {
         summary.usage.note_timings(timings);
     }
-    if let Some(finish) = chunk.first_choice().filter_map(|choice| choice.finish).last() {
-        summary.finish = Some(finish.decode().into_owned());
+    for choice in chunk.first_choice() {
+        if let Some(usage) = choice.usage.filter(|_| chunk.usage.is_none()) {
+            summary.usage.note_openai(usage);
+        }
+        if let Some(finish) = choice.finish {
+            summary.finish = Some(finish.decode().into_owned());
+        }
     }
 }
 

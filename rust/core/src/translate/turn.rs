@@ -50,6 +50,9 @@ impl<F: Form> Turn<F> {
     /// The engine gave up the turn.
     pub(super) fn read(&mut self, chunk: &Chunk<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
         for choice in chunk.first_choice() {
+            if let Some(usage) = choice.usage.filter(|_| chunk.usage.is_none()) {
+                self.summary.usage.note_openai(usage);
+            }
             if let Some(delta) = choice.delta {
                 self.delta(&Delta::read(delta), choice.whole, out);
             }

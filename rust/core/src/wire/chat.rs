@@ -72,7 +72,12 @@ impl Chunk<'_> {
         }
         let mut choices = self.choices?.items();
         let choice = Choice::read(choices.next()?);
-        if choices.next().is_some() || choice.index != 0 || choice.whole || choice.finish.is_some() {
+        if choices.next().is_some()
+            || choice.index != 0
+            || choice.whole
+            || choice.finish.is_some()
+            || choice.usage.is_some()
+        {
             return None;
         }
         let delta = Delta::read(choice.delta?);
@@ -105,6 +110,8 @@ pub(crate) struct Choice<'t> {
     /// Whether the delta is a whole `message`.
     pub(crate) whole: bool,
     pub(crate) finish: Option<Text<'t>>,
+    /// Moonshot tells a stream's usage here.
+    pub(crate) usage: Option<Value<'t>>,
     /// The stop string that matched: vLLM's `stop_reason`, SGLang's `matched_stop`. Token ids do not count.
     pub(crate) stop: Option<Text<'t>>,
 }
@@ -120,6 +127,7 @@ impl<'t> Choice<'t> {
                     (choice.delta, choice.whole) = (Some(value), true);
                 }
                 b"finish_reason" => choice.finish = value.as_text(),
+                b"usage" => choice.usage = Some(value).filter(|usage| usage.kind() == Kind::Object),
                 b"stop_reason" | b"matched_stop" => choice.stop = filled(value).or(choice.stop),
                 _ => {}
             }
