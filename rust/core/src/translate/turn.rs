@@ -153,11 +153,9 @@ impl<F: Form> Turn<F> {
         ) {
             return Err(Fault::broken(&format!("it ended with finish_reason {reason:?}")));
         }
-        if !matches!(&*reason, "" | "null") {
-            self.summary.finish = Some(reason.into_owned());
-            self.stop = choice.stop.map(|stop| stop.decode().into_owned()).or_else(|| self.stop.take());
-            self.blocks.finish(out);
-        }
+        self.summary.finish = Some(reason.into_owned());
+        self.stop = choice.stop.map(|stop| stop.decode().into_owned()).or_else(|| self.stop.take());
+        self.blocks.finish(out);
         Ok(())
     }
 }

@@ -109,6 +109,7 @@ pub(crate) struct Choice<'t> {
     pub(crate) delta: Option<Value<'t>>,
     /// Whether the delta is a whole `message`.
     pub(crate) whole: bool,
+    /// Why the turn ended. `""` and `"null"`, which some servers write until then, are no reason.
     pub(crate) finish: Option<Text<'t>>,
     /// Moonshot tells a stream's usage here.
     pub(crate) usage: Option<Value<'t>>,
@@ -126,7 +127,7 @@ impl<'t> Choice<'t> {
                 b"message" if value.kind() == Kind::Object && choice.delta.is_none() => {
                     (choice.delta, choice.whole) = (Some(value), true);
                 }
-                b"finish_reason" => choice.finish = value.as_text(),
+                b"finish_reason" => choice.finish = filled(value).filter(|reason| !reason.is("null")),
                 b"usage" => choice.usage = Some(value).filter(|usage| usage.kind() == Kind::Object),
                 b"stop_reason" | b"matched_stop" => choice.stop = filled(value).or(choice.stop),
                 _ => {}
