@@ -104,7 +104,7 @@ fn fold(body: &[u8], turn: &mut Turn<Items>, content: &mut Vec<u8>) -> Result<()
                     if let Some(fault) = chunk_fault(&chunk, named_error, root) {
                         return Err(fault);
                     }
-                    heard = true;
+                    heard |= !chunk.says_nothing();
                     turn.note_usage(&chunk);
                     turn.read(&chunk, content)?;
                     over = turn.is_finished() && chunk.brings_only_usage();

@@ -162,6 +162,9 @@ impl Machine {
         if let Some(fault) = chunk_fault(&chunk, named_error, root) {
             return Err(fault);
         }
+        if chunk.says_nothing() {
+            return Ok(());
+        }
         self.heard = true;
         self.turn.note_usage(&chunk);
         if !self.started {
