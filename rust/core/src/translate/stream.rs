@@ -122,9 +122,8 @@ impl Machine {
         joined: &mut Vec<u8>,
         out: &mut Vec<u8>,
     ) -> Result<(), Fault> {
-        let Some(data) = event.data(joined) else { return Ok(()) };
+        let Some((data, named_error)) = payload::text(event, joined) else { return Ok(()) };
         self.turn.summary.events += 1;
-        let named_error = event.name() == Some(b"error");
         if !self.over
             && !named_error
             && let Some((of, piece)) = self.frame.piece(data)
