@@ -208,6 +208,12 @@ impl<'e> Event<'e> {
         Some(scratch)
     }
 
+    /// The value of a field `error`. The format knows no such field; llama.cpp until September 2025 tells a failure in it,
+    /// without data, and then ends its stream as if all were well.
+    pub fn error(self) -> Option<&'e [u8]> {
+        self.lines().find(|line| line.field == b"error").map(|line| line.value)
+    }
+
     /// The values of the `data` lines, one by one.
     pub fn data_lines(self) -> impl Iterator<Item = &'e [u8]> {
         self.lines().filter(|line| line.field == b"data").map(|line| line.value)

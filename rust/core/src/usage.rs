@@ -20,25 +20,37 @@ pub struct EngineUsage {
 
 impl EngineUsage {
     /// Takes over what a `usage` object of chat, completions or responses reports. The last report of a field
-    /// stands: continuous usage grows, and its details may come with the last one only.
+    /// stands: continuous usage grows, and its details may come with the last one only. Within one report the largest
+    /// number under any name of a field counts: gateways write several names, and zeros under those that they do not use.
     pub fn note_openai(&mut self, usage: Value<'_>) {
+        let mut told = Self::default();
         for (name, value) in usage.members() {
             match name.raw() {
-                b"prompt_tokens" | b"input_tokens" => note(&mut self.prompt, value),
-                b"completion_tokens" | b"output_tokens" => note(&mut self.completion, value),
-                b"prompt_tokens_details" | b"input_tokens_details" => self.note_prompt_details(value),
+                b"prompt_tokens" | b"input_tokens" => note(&mut told.prompt, value),
+                b"completion_tokens" | b"output_tokens" => note(&mut told.completion, value),
+                b"prompt_tokens_details" | b"input_tokens_details" => told.note_prompt_details(value),
                 b"completion_tokens_details" | b"output_tokens_details" => {
-                    value.get("reasoning_tokens").into_iter().for_each(|tokens| note(&mut self.reasoning, tokens));
+                    value.get("reasoning_tokens").into_iter().for_each(|tokens| note(&mut told.reasoning, tokens));
                 }
                 // The names of DeepSeek, of Moonshot, and of proxies in front of Anthropic.
                 b"prompt_cache_hit_tokens" | b"cached_tokens" | b"cache_read_input_tokens" => {
-                    note(&mut self.cached, value);
+                    note(&mut told.cached, value);
                 }
-                b"cache_creation_input_tokens" => note(&mut self.created, value),
-                b"reasoning_tokens" => note(&mut self.reasoning, value),
+                b"cache_creation_input_tokens" => note(&mut told.created, value),
+                b"reasoning_tokens" => note(&mut told.reasoning, value),
                 _ => {}
             }
         }
+        self.replace(&told);
+    }
+
+    /// Takes over every field that `told` has.
+    fn replace(&mut self, told: &Self) {
+        self.prompt = told.prompt.or(self.prompt);
+        self.completion = told.completion.or(self.completion);
+        self.cached = told.cached.or(self.cached);
+        self.created = told.created.or(self.created);
+        self.reasoning = told.reasoning.or(self.reasoning);
     }
 
     fn note_prompt_details(&mut self, details: Value<'_>) {
@@ -66,16 +78,17 @@ impl EngineUsage {
 
     /// Takes over a `usage` object of the engine's own Messages answer, where `input_tokens` leaves cached tokens out.
     pub fn note_messages(&mut self, usage: Value<'_>) {
-        let mut net = None;
+        let (mut told, mut net) = (Self::default(), None);
         for (name, value) in usage.members() {
             match name.raw() {
                 b"input_tokens" => note(&mut net, value),
-                b"output_tokens" => note(&mut self.completion, value),
-                b"cache_read_input_tokens" => note(&mut self.cached, value),
-                b"cache_creation_input_tokens" => note(&mut self.created, value),
+                b"output_tokens" => note(&mut told.completion, value),
+                b"cache_read_input_tokens" => note(&mut told.cached, value),
+                b"cache_creation_input_tokens" => note(&mut told.created, value),
                 _ => {}
             }
         }
+        self.replace(&told);
         if let Some(net) = net {
             let cached = self.cached.unwrap_or(0).saturating_add(self.created.unwrap_or(0));
             self.prompt = Some(net.saturating_add(cached));
@@ -95,13 +108,13 @@ impl EngineUsage {
     }
 }
 
-/// Keeps what is a whole number; null, text and negative numbers say nothing. Some languages write every number with a
+/// Keeps a whole number, if it is larger; null, text and negative numbers say nothing. Some languages write every number with a
 /// fraction: `12.0` is twelve.
 fn note(field: &mut Option<u64>, value: Value<'_>) {
     let whole = || value.as_number().filter(|number| number.fract() == 0.0 && (0.0..9e15).contains(number));
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in range, as was just seen")]
     let count = value.as_u64().or_else(|| whole().map(|number| number as u64));
-    *field = count.or(*field);
+    *field = count.max(*field);
 }
 
 /// Usage as an Anthropic client reads it: four integers, always all of them.

@@ -111,6 +111,9 @@ impl State {
         let has_data = raw.starts_with(b"data") || event.data_lines().next().is_some();
         let start = out.len();
         self.summary.events += u64::from(has_data);
+        if let Some(Ok(error)) = event.error().filter(|_| !has_data).map(|error| tape.scan(error)) {
+            self.failed = Some(from_frame(error));
+        }
         if self.model.is_none() && !is_notable(raw) {
             self.heard |= has_data;
             out.extend_from_slice(raw);
@@ -173,8 +176,13 @@ fn note(chunk: &Chunk<'_>, summary: &mut Summary) {
     if let Some(timings) = chunk.timings {
         summary.usage.note_timings(timings);
     }
-    if let Some(finish) = chunk.first_choice().filter_map(|choice| choice.finish).last() {
-        summary.finish = Some(finish.decode().into_owned());
+    for choice in chunk.first_choice() {
+        if let Some(usage) = choice.usage.filter(|_| chunk.usage.is_none()) {
+            summary.usage.note_openai(usage);
+        }
+        if let Some(finish) = choice.finish {
+            summary.finish = Some(finish.decode().into_owned());
+        }
     }
 }
 

@@ -220,25 +220,31 @@ impl<F: Form> Blocks<F> {
     ///
     /// A call begins with a new index, or with a new id under an old index. Where an engine gives no index, it
     /// begins with a new id, or with a name after the last call's arguments began. A complete call that is
-    /// followed by a name and a new object under the same index and id is followed by another call.
+    /// followed by a name and a new object under the same index and id is followed by another call. Some engines draw
+    /// a new id for every delta: one that comes with arguments and without a name, while a call's arguments are not
+    /// complete, begins nothing.
     fn find(&self, delta: &CallDelta<'_>) -> Option<usize> {
         let same_id = |call: &Call| delta.id.is_none_or(|id| call.id.is_empty() || id.is(&call.id));
+        let within = |call: &Call| {
+            let fragment = delta.name.is_none() && delta.arguments.is_some();
+            fragment && !call.name.is_empty() && !call.progress.is_complete()
+        };
         let begins = delta.name.is_some()
             && delta.arguments.and_then(Value::as_text).is_some_and(|text| text.raw().first() == Some(&b'{'));
-        let goes_on = |call: &Call| same_id(call) && !(begins && call.progress.is_complete());
+        let goes_on = |call: &Call| (same_id(call) || within(call)) && !(begins && call.progress.is_complete());
+        // Without a name and a known index, a fragment is known by its id.
+        let by_id = || {
+            let id = delta.id.filter(|_| delta.name.is_none())?;
+            self.calls.iter().rposition(|call| id.is(&call.id))
+        };
         let Some(index) = delta.index else {
             let last = self.calls.last()?;
             let named_anew = delta.name.is_some() && delta.id.is_none() && last.progress.first().is_some();
-            return (goes_on(last) && !named_anew).then(|| self.calls.len() - 1);
+            return by_id().or_else(|| (goes_on(last) && !named_anew).then(|| self.calls.len() - 1));
         };
         match self.calls.iter().rposition(|call| call.index == Some(index)) {
             Some(at) => goes_on(&self.calls[at]).then_some(at),
-            // Neither name nor known index: a fragment is known by its id.
-            None if delta.name.is_none() => {
-                let id = delta.id?;
-                self.calls.iter().rposition(|call| id.is(&call.id))
-            }
-            None => None,
+            None => by_id(),
         }
     }
 

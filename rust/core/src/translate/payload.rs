@@ -17,6 +17,14 @@ pub(super) enum Payload<'p> {
     Unreadable(&'p [u8]),
 }
 
+/// The text of an event, and whether it tells of an error by the event's name or field. `None` where it says nothing.
+pub(super) fn text<'s>(event: Event<'s>, joined: &'s mut Vec<u8>) -> Option<(&'s [u8], bool)> {
+    match event.data(joined) {
+        Some(data) => Some((data, event.name() == Some(b"error"))),
+        None => event.error().map(|data| (data, true)),
+    }
+}
+
 /// Calls `each` for what `event` says. `data` is the event's data.
 ///
 /// Some engines end an event with one line end: where several lines of data are no JSON together, each is an event of

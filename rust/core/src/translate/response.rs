@@ -93,9 +93,8 @@ fn fold(body: &[u8], turn: &mut Turn<Items>, content: &mut Vec<u8>) -> Result<()
     let mut joined = Vec::new();
     let (mut heard, mut over) = (false, false);
     let mut event = |event: Event<'_>| -> Result<(), Fault> {
-        let Some(data) = event.data(&mut joined) else { return Ok(()) };
+        let Some((data, named_error)) = payload::text(event, &mut joined) else { return Ok(()) };
         turn.summary.events += 1;
-        let named_error = event.name() == Some(b"error");
         payload::read(event, data, named_error, &mut tape, |payload| {
             match payload {
                 _ if over => {}
@@ -104,7 +103,7 @@ fn fold(body: &[u8], turn: &mut Turn<Items>, content: &mut Vec<u8>) -> Result<()
                     if let Some(fault) = chunk_fault(&chunk, named_error, root) {
                         return Err(fault);
                     }
-                    heard = true;
+                    heard |= !chunk.says_nothing();
                     turn.note_usage(&chunk);
                     turn.read(&chunk, content)?;
                     over = turn.is_finished() && chunk.brings_only_usage();

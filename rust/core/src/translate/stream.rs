@@ -122,9 +122,8 @@ impl Machine {
         joined: &mut Vec<u8>,
         out: &mut Vec<u8>,
     ) -> Result<(), Fault> {
-        let Some(data) = event.data(joined) else { return Ok(()) };
+        let Some((data, named_error)) = payload::text(event, joined) else { return Ok(()) };
         self.turn.summary.events += 1;
-        let named_error = event.name() == Some(b"error");
         if !self.over
             && !named_error
             && let Some((of, piece)) = self.frame.piece(data)
@@ -161,6 +160,9 @@ impl Machine {
         let chunk = Chunk::read(root);
         if let Some(fault) = chunk_fault(&chunk, named_error, root) {
             return Err(fault);
+        }
+        if chunk.says_nothing() {
+            return Ok(());
         }
         self.heard = true;
         self.turn.note_usage(&chunk);

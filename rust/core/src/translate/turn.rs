@@ -50,6 +50,9 @@ impl<F: Form> Turn<F> {
     /// The engine gave up the turn.
     pub(super) fn read(&mut self, chunk: &Chunk<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
         for choice in chunk.first_choice() {
+            if let Some(usage) = choice.usage.filter(|_| chunk.usage.is_none()) {
+                self.summary.usage.note_openai(usage);
+            }
             if let Some(delta) = choice.delta {
                 self.delta(&Delta::read(delta), choice.whole, out);
             }
@@ -77,8 +80,10 @@ impl<F: Form> Turn<F> {
         let calls = self.blocks.has_tool_use();
         let ends = |reason| Stop { reason, sequence: None };
         match self.summary.finish.as_deref() {
-            Some("length" | "max_tokens" | "max_output_tokens" | "model_length") => ends("max_tokens"),
-            Some("content_filter" | "refusal") => ends("refusal"),
+            // vLLM's `repetition`: it broke off what repeated itself. The answer is cut, as by a limit.
+            Some("length" | "max_tokens" | "max_output_tokens" | "model_length" | "repetition") => ends("max_tokens"),
+            Some("model_context_window_exceeded") => ends("model_context_window_exceeded"),
+            Some("content_filter" | "refusal" | "sensitive") => ends("refusal"),
             // A stop string within a call's arguments leaves a call that must not be made.
             _ if calls && !(self.stop.is_some() && self.blocks.is_call_cut()) => ends("tool_use"),
             _ if self.stop.is_some() => Stop { reason: "stop_sequence", sequence: self.stop.clone() },
@@ -142,14 +147,15 @@ impl<F: Form> Turn<F> {
 
     fn finish_reason(&mut self, finish: Text<'_>, choice: &Choice<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
         let reason = finish.decode();
-        if matches!(&*reason, "error" | "abort" | "aborted" | "cancelled" | "insufficient_system_resource") {
+        if matches!(
+            &*reason,
+            "error" | "abort" | "aborted" | "cancelled" | "insufficient_system_resource" | "network_error"
+        ) {
             return Err(Fault::broken(&format!("it ended with finish_reason {reason:?}")));
         }
-        if !reason.is_empty() {
-            self.summary.finish = Some(reason.into_owned());
-            self.stop = choice.stop.map(|stop| stop.decode().into_owned()).or_else(|| self.stop.take());
-            self.blocks.finish(out);
-        }
+        self.summary.finish = Some(reason.into_owned());
+        self.stop = choice.stop.map(|stop| stop.decode().into_owned()).or_else(|| self.stop.take());
+        self.blocks.finish(out);
         Ok(())
     }
 }

@@ -11,7 +11,8 @@ pub(crate) struct Chunk<'t> {
     pub(crate) usage: Option<Value<'t>>,
     /// llama.cpp's and Strata's own figures.
     pub(crate) timings: Option<Value<'t>>,
-    /// The engine's failure, if this is one: an object, a text, or the whole chunk in old vLLM's flat form.
+    /// The engine's failure, if this is one: an object, a text, or the whole chunk in old vLLM's flat form and in
+    /// `FastAPI`'s, which has a `detail` and nothing of a chunk.
     pub(crate) error: Option<Value<'t>>,
 }
 
@@ -19,7 +20,7 @@ impl<'t> Chunk<'t> {
     /// Reads `root`; of duplicate members the last counts.
     pub(crate) fn read(root: Value<'t>) -> Self {
         let mut chunk = Self::default();
-        let mut flat_error = false;
+        let (mut flat_error, mut detail) = (false, false);
         for (name, value) in root.members() {
             match name.raw() {
                 b"choices" => chunk.choices = Some(value),
@@ -27,13 +28,19 @@ impl<'t> Chunk<'t> {
                 b"timings" => chunk.timings = Some(value).filter(|timings| timings.kind() == Kind::Object),
                 b"error" => chunk.error = Some(value).filter(|error| says_something(*error)),
                 b"object" | b"type" => flat_error |= value.as_text().is_some_and(|text| text.is("error")),
+                b"detail" => detail = says_something(value),
                 _ => {}
             }
         }
-        if chunk.error.is_none() && flat_error {
+        if chunk.error.is_none() && (flat_error || detail && chunk.says_nothing()) {
             chunk.error = Some(root);
         }
         chunk
+    }
+
+    /// Whether this is an object of another kind: some servers send heartbeats and notes of their own between chunks.
+    pub(crate) fn says_nothing(&self) -> bool {
+        self.choices.is_none() && self.usage.is_none() && self.timings.is_none() && self.error.is_none()
     }
 
     /// Whether this is the chunk that comes last and only brings usage: its `choices` are empty, or not there at all.
@@ -72,7 +79,12 @@ impl Chunk<'_> {
         }
         let mut choices = self.choices?.items();
         let choice = Choice::read(choices.next()?);
-        if choices.next().is_some() || choice.index != 0 || choice.whole || choice.finish.is_some() {
+        if choices.next().is_some()
+            || choice.index != 0
+            || choice.whole
+            || choice.finish.is_some()
+            || choice.usage.is_some()
+        {
             return None;
         }
         let delta = Delta::read(choice.delta?);
@@ -104,7 +116,10 @@ pub(crate) struct Choice<'t> {
     pub(crate) delta: Option<Value<'t>>,
     /// Whether the delta is a whole `message`.
     pub(crate) whole: bool,
+    /// Why the turn ended. `""` and `"null"`, which some servers write until then, are no reason.
     pub(crate) finish: Option<Text<'t>>,
+    /// Moonshot tells a stream's usage here.
+    pub(crate) usage: Option<Value<'t>>,
     /// The stop string that matched: vLLM's `stop_reason`, SGLang's `matched_stop`. Token ids do not count.
     pub(crate) stop: Option<Text<'t>>,
 }
@@ -119,7 +134,8 @@ impl<'t> Choice<'t> {
                 b"message" if value.kind() == Kind::Object && choice.delta.is_none() => {
                     (choice.delta, choice.whole) = (Some(value), true);
                 }
-                b"finish_reason" => choice.finish = value.as_text(),
+                b"finish_reason" => choice.finish = filled(value).filter(|reason| !reason.is("null")),
+                b"usage" => choice.usage = Some(value).filter(|usage| usage.kind() == Kind::Object),
                 b"stop_reason" | b"matched_stop" => choice.stop = filled(value).or(choice.stop),
                 _ => {}
             }
