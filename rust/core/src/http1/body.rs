@@ -2,14 +2,15 @@
 
 use super::Malformed;
 
-/// Bytes of chunk extensions and trailers that a body may have in all: nobody reads them.
+/// Bytes of extensions that one chunk may have, and of trailers: nobody reads them. A stream has chunks without number,
+/// and each may have its few.
 const UNREAD: u16 = 16 * 1024;
 
 /// The reader of an answer's body: takes its bytes in any pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Body {
     at: At,
-    /// Bytes of extensions and trailers that may still come.
+    /// Bytes of this chunk's extensions, or of trailers, that may still come.
     unread: u16,
 }
 
@@ -149,7 +150,10 @@ impl Body {
             (At::SizeLf { size: 0 } | At::TrailerLf, b'\n') => At::TrailerStart,
             (At::SizeLf { size }, b'\n') => At::Data(size),
             (At::DataCr, b'\r') => At::DataLf,
-            (At::DataLf, b'\n') => At::Size { size: 0, digits: 0 },
+            (At::DataLf, b'\n') => {
+                self.unread = UNREAD;
+                At::Size { size: 0, digits: 0 }
+            }
             (At::TrailerStart, b'\r') => At::EndLf,
             (At::Trailer, b'\r') => At::TrailerLf,
             (At::TrailerStart | At::Trailer, _) if byte != b'\n' => self.unread(At::Trailer)?,
@@ -206,6 +210,13 @@ mod tests {
         assert_eq!(whole("1;a=\"b;c\"\r\nx\r\n0 ;z\r\nname: value\r\nother:\r\n\r\n"), Ok(("x".into(), 0, true)));
         assert_eq!(whole("5\r\nab"), Ok(("ab".into(), 0, false)));
         assert_eq!(whole("0\r\n\r\n"), Ok((String::new(), 0, true)));
+    }
+
+    #[test]
+    fn a_long_stream_may_have_an_extension_a_chunk() {
+        let count = usize::from(UNREAD);
+        let stream = format!("{}0\r\n\r\n", "1 ;a=b\r\nx\r\n".repeat(count));
+        assert_eq!(whole(&stream), Ok(("x".repeat(count), 0, true)));
     }
 
     #[test]
