@@ -188,7 +188,7 @@ async fn a_stream_that_has_a_buffer_is_flushed_to_the_end() {
     let head = tokio::spawn(async move { Answer::head(connection, Pool::default(), &Method::POST).await });
     let read = async {
         tokio::task::yield_now().await; // the buffer has everything, the other side a part
-        far.read_exact(&mut [0; 30_000]).await.unwrap();
+        far.read_exact(&mut vec![0; 30_000]).await.unwrap();
         far.write_all(b"HTTP/1.1 204 None\r\n\r\n").await.unwrap();
     };
     tokio::time::timeout(Duration::from_secs(10), read).await.unwrap();
