@@ -231,6 +231,7 @@ impl Fault {
     pub fn anthropic_type(&self) -> &'static str {
         match self.status {
             401 => "authentication_error",
+            402 => "billing_error",
             403 => "permission_error",
             404 => "not_found_error",
             413 => "request_too_large",

@@ -28,6 +28,8 @@ pub(crate) fn from_frame(frame: Value<'_>) -> Fault {
 
 /// Reads every shape: `{"error":{...}}`, `{"error":"text"}`, flat, the `{"detail":...}` of `FastAPI`, or a bare text.
 fn told(root: Value<'_>, status: Option<u16>) -> Fault {
+    // Google's servers, and those after them, put it into a list.
+    let root = root.items().next().filter(|first| first.kind() == Json::Object).unwrap_or(root);
     let inner = root.get("error").filter(|error| says_something(*error)).unwrap_or(root);
     // `{"error":"Bad Request","message":"why"}`: the first is the status in words.
     let inner = if inner.kind() == Json::String && root.get("message").is_some() { root } else { inner };
@@ -40,6 +42,7 @@ fn told(root: Value<'_>, status: Option<u16>) -> Fault {
         .map(Text::decode)
         .or_else(|| inner.get("message").filter(|message| !message.is_null()).map(plain))
         .or_else(|| inner.get("detail").or_else(|| root.get("detail")).map(plain))
+        .or_else(|| (inner.get("message").is_none() && says_something(inner)).then(|| plain(inner)))
         .filter(|message| !message.trim().is_empty())
         .unwrap_or_else(|| Cow::Owned(format!("The engine answered {status} and gave no reason.")));
     let code = code.and_then(Value::as_text).map(Text::decode).unwrap_or_default();
@@ -53,6 +56,7 @@ fn told(root: Value<'_>, status: Option<u16>) -> Fault {
     {
         return Fault::new(kind, Source::Client, 400, message);
     }
+    let status = if status == 500 && message.contains("Jinja Exception") { 400 } else { status };
     let busy = kind == "model_busy" || code == "model_busy" || message.contains("model_busy");
     let status = if status == 409 && busy { 503 } else { status };
     with_status(status, cut(&message))

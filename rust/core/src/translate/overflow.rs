@@ -69,6 +69,15 @@ const PLACES: &[(Counts, &str, &str)] = &[
     (Counts::Prompt, "resulted in ", " tokens"),
     (Counts::Output, "max_tokens (", ")"),
     (Counts::Output, "max_tokens ", ""),
+    // OpenAI of old, OpenRouter, Moonshot, xAI
+    (Counts::Prompt, "", " in your prompt"),
+    (Counts::Output, "", " for the completion"),
+    (Counts::Prompt, "", " of text input"),
+    (Counts::Output, "", " in the output"),
+    (Counts::Context, "token limit: ", ""),
+    (Counts::Prompt, "(requested: ", ")"),
+    (Counts::Context, "maximum prompt length is ", ""),
+    (Counts::Prompt, "request contains ", " tokens"),
     // Servers in Google's words
     (Counts::Prompt, "input token count (", ")"),
     (Counts::Context, "maximum number of tokens allowed (", ")"),
@@ -86,6 +95,9 @@ const THINGS: &[&str] = &[
     "model length",
     "maximum allowed length",
     "maximum number of tokens",
+    "model token limit",
+    "maximum prompt length",
+    "tokens in request",
     "kv size",
     "kv cache",
 ];
@@ -95,6 +107,8 @@ const VERBS: &[&str] = &[
     "too large",
     "too big",
     "longer than",
+    "more than",
+    "but the request contains",
     "larger than",
     "greater than",
     "does not fit",
@@ -104,6 +118,8 @@ const VERBS: &[&str] = &[
     "overflow",
     "no smaller than",
 ];
+/// Phrases that name the condition by themselves.
+const PHRASES: &[&str] = &["prompt is too long", "input is too long", "reduce the length of the messages"];
 
 /// The kind and the client's wording of an overflow, if `message` tells of one.
 pub(crate) fn told(message: &str, hint: &Hint) -> Option<(Kind, String)> {
@@ -116,7 +132,7 @@ pub(crate) fn told(message: &str, hint: &Hint) -> Option<(Kind, String)> {
         return Some((Kind::OutputTooLong, message.to_owned()));
     }
     let says = |phrases: &[&str]| phrases.iter().any(|phrase| lower.contains(phrase));
-    let is_told = hint.named || lower.contains("prompt is too long") || (says(THINGS) && says(VERBS));
+    let is_told = hint.named || says(PHRASES) || (says(THINGS) && says(VERBS));
     if !is_told {
         return None;
     }
@@ -215,6 +231,9 @@ mod tests {
             // SGLang
             "The input (65537 tokens) is longer than the model's context length (65536 tokens).",
             "Input length (65537 tokens) exceeds the maximum allowed length (65536 tokens). Use a shorter input or enable --allow-auto-truncate.",
+            // Moonshot, xAI
+            "Invalid request: Your request exceeded model token limit: 65536 (requested: 65537)",
+            "This model's maximum prompt length is 65536 but the request contains 65537 tokens.",
             // llama.cpp
             "request (65537 tokens) exceeds the available context size (65536 tokens), try increasing it",
         ] {
@@ -233,6 +252,9 @@ mod tests {
             "This model's maximum context length is 32768 tokens. However, you requested 32000 output tokens and your prompt contains at least 21000 input tokens, for a total of at least 53000 tokens.",
             "prompt (21000) + max_tokens (32000) exceeds the context (32768)",
             "You passed 21000 input tokens and requested 32000 output tokens. However, the model's context length is only 32768 tokens, resulting in a maximum input length of 768 tokens. Please reduce the length of the input prompt. (parameter=input_tokens, value=21000)",
+            // OpenAI of old, OpenRouter
+            "This model's maximum context length is 32768 tokens, however you requested 53000 tokens (21000 in your prompt; 32000 for the completion). Please reduce your prompt; or completion length.",
+            "This endpoint's maximum context length is 32768 tokens. However, you requested about 53000 tokens (21000 of text input, 32000 in the output). Please reduce the length of either one.",
         ] {
             assert_eq!(said(message), Some(output_too_long(21000, 32000, 32768)), "{message}");
         }
@@ -249,6 +271,9 @@ mod tests {
             "This model's maximum context length is 100 tokens.",
             "the request exceeds the available context size. try increasing the context size or enable context shift",
             "input is larger than the max context size. skipped",
+            "tokens in request more than max tokens allowed",
+            "Input is too long for requested model.",
+            "Please reduce the length of the messages or completion.",
         ] {
             assert_eq!(said(message), Some(format!("prompt is too long: {message}")));
         }
@@ -273,6 +298,7 @@ mod tests {
             "max_tokens must be at least 1, got 0. (parameter=max_tokens, value=0)",
             "tiny is not a multimodal model",
             "Rate limit of 100 requests exceeded",
+            "stop has more than 4 tokens",
         ] {
             assert_eq!(said(message), None, "{message}");
         }

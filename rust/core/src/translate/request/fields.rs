@@ -56,8 +56,11 @@ pub(super) fn write_sampling(source: &Source<'_>, out: &mut Writer<'_>) {
     let Source { root, profile, .. } = *source;
     for (name, upstream, takers) in COPIED {
         let value = given(root, name).filter(|_| takers.include(profile.engine));
-        if let Some(value) = value.filter(|value| value.kind() != Kind::Array || value.items().next().is_some()) {
-            write(upstream, value, out);
+        match value.filter(|value| value.kind() != Kind::Array || value.items().next().is_some()) {
+            // Anthropic fills its cache and generates nothing; engines refuse 0, and 1 is the least that fills theirs.
+            Some(value) if name == "max_tokens" && value.as_u64() == Some(0) => out.raw(",\"max_tokens\":1"),
+            Some(value) => write(upstream, value, out),
+            None => {}
         }
     }
     for (name, takers) in ENGINES_OWN {
