@@ -76,7 +76,7 @@ def test_a_request(
     case = read(path)
     profile = case.get("profile", {})
     settings = settings_of(profile)
-    if not {"models", "stream_options"} & set(profile):
+    if not {"models", "stream_options", "refused_effort"} & set(profile):
         run_request(case, sidecar_with(**settings), engine)
         return
     with ScriptedEngine() as taught:  # what it tells of itself is not for other sidecars
@@ -87,6 +87,10 @@ def test_a_request(
         if profile.get("stream_options") is False:
             taught.answer = answers(400, {"error": {"message": "unknown field: stream_options"}})
             sidecar.post(PATHS["chat"], {"model": "m", "messages": [], "stream": True})
+        if effort := profile.get("refused_effort"):
+            taught.answer = answers(400, {"error": {"message": f"Unexpected reasoning effort {effort}."}})
+            asked = {"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": "a"}]}
+            sidecar.post(PATHS["messages"], {**asked, "output_config": {"effort": effort}})
         run_request(case, sidecar, taught)
 
 
@@ -128,7 +132,7 @@ def settings_of(profile: Json) -> dict[str, str]:
                     value if isinstance(value, str) else ",".join(f"{glob}={model}" for glob, model in value)
                 )
                 settings["MODEL_MAP"] = pairs
-            case "models" | "stream_options":
+            case "models" | "stream_options" | "refused_effort":
                 pass
             case _:
                 raise AssertionError(f"no setting for {name}")

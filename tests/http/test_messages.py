@@ -19,6 +19,7 @@ from .engine import (
     chunked,
     completion,
     event,
+    respond,
     says,
     stream_head,
     streams,
@@ -66,6 +67,27 @@ def test_a_stream(sidecar: Sidecar, engine: ScriptedEngine) -> None:
     record = sidecar.record(answer)
     assert (record["outcome"], record["finish"], record["stream"]) == ("ok", "stop", True)
     assert record["usage"]["prompt_tokens"] == 100, "raw stays raw"
+
+
+@pytest.mark.parametrize("status", [400, 500])
+def test_a_refused_effort_is_left_out_and_remembered(
+    sidecar_with: StartSidecar, engine: ScriptedEngine, status: int
+) -> None:
+    sidecar = sidecar_with(IDLE_SECONDS=str(500 + status))  # its own process: what is learnt stays
+
+    def answer(peer: Peer, request: Received) -> None:
+        if request.json().get("reasoning_effort") == "high":
+            text = "Unexpected reasoning effort high. Supported types are xhigh (default), medium, and low."
+            peer.send(respond(status, {"error": {"message": text, "code": status}}))
+        else:
+            says("hi")(peer, request)
+
+    engine.answer = answer
+    for effort in ("high", "max", "low"):
+        answered = sidecar.post(MESSAGES, ask(output_config={"effort": effort}))
+        assert (answered.status, text_of(answered)) == (200, "hi ")
+    sent = [request.json().get("reasoning_effort") for request in engine.requests]
+    assert sent == ["high", None, None, "low"]
 
 
 def test_a_whole_message(sidecar: Sidecar, engine: ScriptedEngine) -> None:

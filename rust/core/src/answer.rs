@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::error::{Dialect, Fault};
 use crate::json::{Edits, Tape, Value};
-use crate::profile::UsageMode;
+use crate::profile::{Added, UsageMode};
 use crate::relay;
 use crate::request::{Ids, Route};
 use crate::translate::models::{self, Wanted};
@@ -42,6 +42,8 @@ pub struct Ask {
     pub model_mapped: bool,
     /// Whether `stream_options.include_usage` is Foreword's own: the client must not see its fruits.
     pub usage_injected: bool,
+    /// The value of `reasoning_effort` that Foreword made of the client's effort, if any went upstream.
+    pub effort: Option<&'static str>,
     /// How usage is told to Anthropic clients.
     pub usage: UsageMode,
     /// Randomness of this exchange.
@@ -244,11 +246,19 @@ impl Reader {
         error::from_answer(status, body, None)
     }
 
-    /// Whether an error answer says that the engine does not take the `stream_options` which Foreword added:
-    /// the request is then prepared again without, and that is remembered.
-    pub fn refused_stream_options(&self, status: u16, body: &[u8]) -> bool {
-        let names = |field: &str| memchr::memmem::find(body, field.as_bytes()).is_some();
-        self.ask.usage_injected && matches!(status, 400 | 422) && (names("stream_options") || names("include_usage"))
+    /// What of Foreword's own an error answer says that the engine does not take: the request is then prepared again
+    /// without, and that is remembered.
+    ///
+    /// Of an effort the chat template says so; llama.cpp, and vLLM before 0.28, tell it with 500.
+    pub fn refused_addition(&self, status: u16, body: &[u8]) -> Option<Added> {
+        let says = |words: [&str; 2]| words.iter().any(|word| memchr::memmem::find(body, word.as_bytes()).is_some());
+        let options = || self.ask.usage_injected && says(["stream_options", "include_usage"]);
+        let effort = || self.ask.effort.filter(|_| says(["reasoning effort", "reasoning_effort"])).map(Added::Effort);
+        match status {
+            400 | 422 if options() => Some(Added::StreamOptions),
+            400 | 422 | 500 => effort(),
+            _ => None,
+        }
     }
 
     /// Whether the answer to `count_tokens` is Foreword's estimate, not the engine's count.

@@ -108,6 +108,8 @@ pub struct Profile {
     pub models: Vec<String>,
     /// Whether the engine takes `stream_options`; false once it refused them.
     pub stream_options: bool,
+    /// The values of `reasoning_effort` that the engine refused: templates know different ones.
+    pub refused_efforts: Vec<&'static str>,
     /// What the engine's template prints first, `auto` already resolved.
     pub template_order: TemplateOrder,
     /// Tokens of a block of the engine's prefix cache, where it told; else it is learnt from what it reuses.
@@ -129,6 +131,7 @@ impl Default for Profile {
             model_map: ModelMap::default(),
             models: Vec::new(),
             stream_options: true,
+            refused_efforts: Vec::new(),
             template_order: TemplateOrder::default(),
             block_tokens: None,
             engine_log: false,
@@ -137,7 +140,31 @@ impl Default for Profile {
     }
 }
 
+/// What Foreword puts into a request by itself and an engine may refuse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Added {
+    /// `stream_options`
+    StreamOptions,
+    /// `reasoning_effort` with this value.
+    Effort(&'static str),
+}
+
 impl Profile {
+    /// Remembers that the engine refused what was added: it is left out from now on.
+    pub fn leave_out(&mut self, refused: Added) {
+        match refused {
+            Added::StreamOptions => self.stream_options = false,
+            Added::Effort(value) if !self.refused_efforts.contains(&value) => self.refused_efforts.push(value),
+            Added::Effort(_) => {}
+        }
+    }
+
+    /// Forgets what was refused: another engine, or another model's template, may take it.
+    pub fn forget_refusals(&mut self) {
+        self.stream_options = true;
+        self.refused_efforts.clear();
+    }
+
     /// The name that goes upstream for the `requested` one; `None` where it passes as it is.
     pub fn upstream_model(&self, requested: &str) -> Option<&str> {
         match &self.model_map {

@@ -139,6 +139,7 @@ impl<'p> Plan<'p> {
             model: String::new(),
             model_mapped: false,
             usage_injected: false,
+            effort: None,
             usage: profile.usage,
             ids,
             estimate: 0,
@@ -214,6 +215,7 @@ impl<'p> Plan<'p> {
         } else {
             self.path = Some("/v1/chat/completions");
             self.ask.usage_injected = self.ask.stream && profile.stream_options;
+            self.ask.effort = translated::effort(root, profile);
             translated::chat(&source, &mut self.notes)?
         };
         Ok(Prepared { scanned: Some(scanned), ..self.prepared(rope) })
@@ -332,6 +334,7 @@ pub struct Ids {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::Added;
 
     fn prepared(route: Route, body: &[u8]) -> Result<Prepared, Fault> {
         let request = Request { route, body: Bytes::copy_from_slice(body), anthropic: false };
@@ -353,6 +356,26 @@ mod tests {
         assert_eq!((other.model, other.stream), (None, false));
         let long = format!(r#"{{"model":"{}"}}"#, "é".repeat(200));
         assert_eq!(prepared(Route::Chat, long.as_bytes()).unwrap().model.unwrap().len(), 256);
+    }
+
+    #[test]
+    fn only_what_was_added_can_be_refused() {
+        let asked = |effort: &str| {
+            let body = format!(
+                r#"{{"model":"m","max_tokens":1,"messages":[{{"role":"user","content":"a"}}],"stream":true,"output_config":{{"effort":"{effort}"}}}}"#
+            );
+            prepared(Route::Messages, body.as_bytes()).unwrap().reader
+        };
+        let effort = b"Unexpected reasoning effort high. Supported types are xhigh (default), medium, and low.";
+        for status in [400, 422, 500] {
+            assert_eq!(asked("max").refused_addition(status, effort), Some(Added::Effort("high")));
+            assert_eq!(asked("").refused_addition(status, effort), None);
+        }
+        assert_eq!(asked("high").refused_addition(400, b"prompt is too long"), None);
+        assert_eq!(asked("high").refused_addition(503, effort), None);
+        let options = b"unknown field: stream_options";
+        assert_eq!(asked("high").refused_addition(400, options), Some(Added::StreamOptions));
+        assert_eq!(asked("high").refused_addition(500, options), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use foreword_core::profile::{Engine, LateSystem, MessagesMode, ModelMap, Profile, UsageMode};
+use foreword_core::profile::{Added, Engine, LateSystem, MessagesMode, ModelMap, Profile, UsageMode};
 use foreword_core::request::{Ids, Prepared, Request, Route, prepare};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -91,6 +91,10 @@ fn profile(overrides: &Value) -> Profile {
             "usage" => profile.usage = if word == "raw" { UsageMode::Raw } else { UsageMode::Net },
             "billing_header" => profile.billing_header = value.as_bool().unwrap(),
             "stream_options" => profile.stream_options = value.as_bool().unwrap(),
+            "refused_effort" => {
+                let known = ["low", "medium", "high"].into_iter().find(|known| *known == word);
+                profile.leave_out(Added::Effort(known.unwrap()));
+            }
             "anthropic_upstream" => profile.anthropic_upstream = value.as_bool().unwrap(),
             "models" => profile.models = serde_json::from_value(value.clone()).unwrap(),
             "model_map" if word == "auto" => profile.model_map = ModelMap::Auto,

@@ -249,9 +249,9 @@ impl Gateway {
     /// What was learnt of the engine; what is `None` stays as it is known.
     pub fn update(&self, learnt: Learnt) {
         self.shared.learn(|profile| {
-            if learnt.engine.is_some_and(|engine| engine != profile.engine) {
-                // Another engine may take what the last one refused.
-                profile.stream_options = true;
+            let other_models = learnt.models.as_ref().is_some_and(|models| *models != profile.models);
+            if other_models || learnt.engine.is_some_and(|engine| engine != profile.engine) {
+                profile.forget_refusals();
             }
             profile.engine = learnt.engine.unwrap_or(profile.engine);
             profile.late_system = learnt.late_system.unwrap_or(profile.late_system);

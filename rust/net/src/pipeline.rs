@@ -180,8 +180,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Prepares and sends the request, and reads a refusal. An engine that refuses the `stream_options` which
-    /// Foreword added is asked once more, without.
+    /// Prepares and sends the request, and reads a refusal. An engine that refuses what Foreword added
+    /// (`stream_options`, an effort) is asked once more, without.
     async fn ask(&mut self, opening: Opening) -> Result<(Answer, Reader, Option<Refusal>), Fault> {
         loop {
             let prepared = self.prepare(&opening, self.shared.profile()).await?;
@@ -200,11 +200,11 @@ impl Exchange<'_> {
                 return Err(Fault::broken(&format!("status {}", status.as_u16())));
             }
             let refusal = self.refusal(&mut answer).await?;
-            // Prepared anew, the request has none that could be refused.
-            if !reader.refused_stream_options(status.as_u16(), &refusal.decoded) {
+            // Prepared anew, the request has it no more: it cannot be refused again.
+            let Some(refused) = reader.refused_addition(status.as_u16(), &refusal.decoded) else {
                 return Ok((answer, reader, Some(refusal)));
-            }
-            self.shared.learn(|profile| profile.stream_options = false);
+            };
+            self.shared.learn(|profile| profile.leave_out(refused));
         }
     }
 

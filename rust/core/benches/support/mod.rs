@@ -96,6 +96,7 @@ pub(crate) fn ask(route: Route, mapped: bool) -> Ask {
         model: "claude-opus-5-5".to_owned(),
         model_mapped: mapped,
         usage_injected: true,
+        effort: None,
         usage: UsageMode::Net,
         ids: Ids { seed: 7 },
         estimate: 0,

@@ -18,6 +18,7 @@ pub(crate) fn ask(route: Route, stream: bool) -> Ask {
         model: "m".to_owned(),
         model_mapped: false,
         usage_injected: false,
+        effort: None,
         usage: UsageMode::Net,
         ids: Ids { seed: 0x0123_4567_89ab_cdef_0011_2233_4455_6677 },
         estimate: 0,

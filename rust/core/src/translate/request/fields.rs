@@ -69,7 +69,7 @@ pub(super) fn write_sampling(source: &Source<'_>, out: &mut Writer<'_>) {
         }
     }
     write_format(root, out);
-    if let Some(effort) = reasoning::effort(root, profile.engine) {
+    if let Some(effort) = reasoning::effort(root, profile) {
         out.raw(",\"reasoning_effort\":\"");
         out.raw(effort);
         out.raw("\"");

@@ -18,6 +18,7 @@ use crate::json::{Kind, Rope, Value, write_str};
 use crate::profile::{Engine, Profile};
 use crate::request::Notes;
 use out::Writer;
+pub(crate) use reasoning::effort;
 pub(crate) use tools::offered as offered_tools;
 
 /// A Messages request to be translated.

@@ -8,7 +8,7 @@
 //! | `effort` `low`, `medium`, `high` | `reasoning_effort` as it is | all but `openai` |
 //! | `effort` `minimal` | `reasoning_effort` `low` | all but `openai` |
 //! | `effort` `xhigh`, `max` | `reasoning_effort` `high` | all but `openai` |
-//! | any other effort, or `thinking` `disabled` | nothing | |
+//! | any other effort, one that the engine refused before, or `thinking` `disabled` | nothing | |
 //!
 //! Some families of templates read `enable_thinking` (Qwen, GLM), others `thinking` (`DeepSeek`); a template ignores the
 //! one that it does not know. `budget_tokens` has no counterpart. To a plain server of the `openai` kind neither goes: it
@@ -18,7 +18,7 @@
 //! Thinking in the history goes back as the field that the engine itself answers with ([`history_field`]).
 
 use crate::json::Value;
-use crate::profile::Engine;
+use crate::profile::{Engine, Profile};
 
 /// What a request says about thinking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,17 +49,18 @@ impl Thinking {
     }
 }
 
-/// The value of `reasoning_effort`, if any goes upstream.
-pub(super) fn effort(root: Value<'_>, engine: Engine) -> Option<&'static str> {
-    if engine == Engine::OpenAi || Thinking::of(root) == Thinking::Disabled {
+/// The value of `reasoning_effort`, if any goes upstream: none that the engine refused before.
+pub(crate) fn effort(root: Value<'_>, profile: &Profile) -> Option<&'static str> {
+    if profile.engine == Engine::OpenAi || Thinking::of(root) == Thinking::Disabled {
         return None;
     }
-    match &*root.get("output_config")?.get("effort")?.as_text()?.decode() {
-        "minimal" | "low" => Some("low"),
-        "medium" => Some("medium"),
-        "high" | "xhigh" | "max" => Some("high"),
-        _ => None,
-    }
+    let value = match &*root.get("output_config")?.get("effort")?.as_text()?.decode() {
+        "minimal" | "low" => "low",
+        "medium" => "medium",
+        "high" | "xhigh" | "max" => "high",
+        _ => return None,
+    };
+    (!profile.refused_efforts.contains(&value)).then_some(value)
 }
 
 /// The message field that carries earlier thinking; `None` where the engine takes none.
