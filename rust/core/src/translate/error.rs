@@ -38,13 +38,13 @@ fn told(root: Value<'_>, status: Option<u16>) -> Fault {
     let code = inner.get("code");
     let status = status.or_else(|| code.and_then(status_of_code)).unwrap_or_else(|| status_of_type(&kind));
     // Of an unknown form all is told, rather than no reason.
-    let untold = ["error", "message"].iter().all(|name| inner.get(name).is_none());
+    let formless = ["error", "message"].iter().all(|name| inner.get(name).is_none());
     let message = inner
         .as_text()
         .map(Text::decode)
         .or_else(|| inner.get("message").filter(|message| !message.is_null()).map(plain))
         .or_else(|| inner.get("detail").or_else(|| root.get("detail")).map(plain))
-        .or_else(|| (untold && says_something(inner)).then(|| plain(inner)))
+        .or_else(|| (formless && says_something(inner)).then(|| plain(inner)))
         .filter(|message| !message.trim().is_empty())
         .unwrap_or_else(|| Cow::Owned(format!("The engine answered {status} and gave no reason.")));
     let code = code.and_then(Value::as_text).map(Text::decode).unwrap_or_default();
