@@ -77,12 +77,19 @@ pub(super) fn write_sampling(source: &Source<'_>, out: &mut Writer<'_>) {
 }
 
 /// Writes `chat_template_kwargs`: the thinking switches, then the client's own members, which win.
-pub(super) fn write_template_kwargs(source: &Source<'_>, out: &mut Writer<'_>) {
+///
+/// llama.cpp refuses a `prefill` where the template thinks by default. With Anthropic it excludes thinking, so that is
+/// switched off there.
+pub(super) fn write_template_kwargs(source: &Source<'_>, prefill: bool, out: &mut Writer<'_>) {
     let engine = source.profile.engine;
     let own =
         given(source.root, "chat_template_kwargs").filter(|own| own.kind() == Kind::Object && engine != Engine::OpenAi);
     let mut comma = ",\"chat_template_kwargs\":{";
-    for (name, value) in Thinking::of(source.root).template_switches(engine) {
+    let thinking = match Thinking::of(source.root) {
+        Thinking::Default if prefill && engine == Engine::LlamaCpp => Thinking::Disabled,
+        thinking => thinking,
+    };
+    for (name, value) in thinking.template_switches(engine) {
         if own.and_then(|own| own.get(name)).is_none() {
             for piece in [comma, "\"", name, "\":", value] {
                 out.raw(piece);

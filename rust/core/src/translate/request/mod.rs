@@ -42,7 +42,7 @@ pub(crate) fn chat(source: &Source<'_>, notes: &mut Notes) -> Result<Rope, Fault
     let (mut out, tools, prefill) = conversation(source, notes)?;
     tools.write_choice(&mut out);
     fields::write_sampling(source, &mut out);
-    fields::write_template_kwargs(source, &mut out);
+    fields::write_template_kwargs(source, prefill, &mut out);
     if prefill {
         fields::write_prefill(source.profile.engine, &mut out);
     }
@@ -67,7 +67,7 @@ pub(crate) fn tokenize(source: &Source<'_>, notes: &mut Notes) -> Result<Rope, F
     } else {
         out.raw(",\"add_generation_prompt\":true");
     }
-    fields::write_template_kwargs(source, &mut out);
+    fields::write_template_kwargs(source, prefill, &mut out);
     out.raw("}");
     Ok(out.finish())
 }
