@@ -7,7 +7,7 @@ use crate::error::{Fault, Kind, Source};
 use crate::json::{Tape, Text, Value};
 
 /// `/v1/models` of an engine, for a client that speaks Anthropic. Behind the engine's models come the `aliases`, each
-/// with the date of the model that it stands for: clients offer only names that they find here.
+/// with the date and the window of the model that it stands for: clients offer only names that they find here.
 ///
 /// # Errors
 /// The body is no list of models.
@@ -18,8 +18,9 @@ pub(crate) fn anthropic(body: &[u8], aliases: &[(String, String)]) -> Result<Vec
     let mut entries: Vec<_> = data.items().filter_map(Entry::read).collect();
     for (alias, model) in aliases {
         if !entries.iter().any(|entry| entry.id == *alias) {
-            let created = entries.iter().find(|entry| entry.id == *model).map_or(0, |entry| entry.created);
-            entries.push(Entry { id: alias.into(), name: alias.into(), created });
+            let known = entries.iter().find(|entry| entry.id == *model);
+            let (created, window) = known.map_or((0, None), |entry| (entry.created, entry.window));
+            entries.push(Entry { id: alias.into(), name: alias.into(), created, window });
         }
     }
     let mut list = br#"{"data":["#.to_vec();
@@ -96,13 +97,18 @@ struct Entry<'m> {
     name: Cow<'m, str>,
     /// Seconds since 1970.
     created: u64,
+    /// Tokens of the context window, where the engine tells: clients compact by it.
+    window: Option<u64>,
 }
 
 impl<'m> Entry<'m> {
     fn read(model: Value<'m>) -> Option<Self> {
         let id = model.get("id")?.as_text()?.decode();
         let name = model.get("display_name").and_then(Value::as_text).map_or_else(|| id.clone(), Text::decode);
-        Some(Self { id, name, created: model.get("created").and_then(Value::as_u64).unwrap_or(0) })
+        // vLLM and SGLang; llama.cpp.
+        let window = model.get("max_model_len").or_else(|| model.get("meta")?.get("n_ctx"));
+        let window = window.and_then(Value::as_u64).filter(|tokens| *tokens > 0);
+        Some(Self { id, name, created: model.get("created").and_then(Value::as_u64).unwrap_or(0), window })
     }
 
     fn write(&self, out: &mut Vec<u8>) {
@@ -110,7 +116,11 @@ impl<'m> Entry<'m> {
         write_str(&self.id, out);
         out.extend_from_slice(br#","display_name":"#);
         write_str(&self.name, out);
-        out.extend_from_slice(format!(r#","created_at":"{}"}}"#, rfc3339(self.created)).as_bytes());
+        out.extend_from_slice(format!(r#","created_at":"{}""#, rfc3339(self.created)).as_bytes());
+        if let Some(window) = self.window {
+            out.extend_from_slice(format!(r#","max_input_tokens":{window}"#).as_bytes());
+        }
+        out.push(b'}');
     }
 }
 
