@@ -247,6 +247,9 @@ fn counts_and_models_are_read() {
     let models: Value = serde_json::from_slice(&models).unwrap();
     assert_eq!(
         models["data"][0],
-        json!({"type": "model", "id": "tiny", "display_name": "tiny", "created_at": "2026-11-30T03:07:09Z"})
+        json!({
+            "type": "model", "id": "tiny", "display_name": "tiny", "created_at": "2026-11-30T03:07:09Z",
+            "max_input_tokens": 65536
+        })
     );
 }
