@@ -111,7 +111,7 @@ impl State {
         let has_data = raw.starts_with(b"data") || event.data_lines().next().is_some();
         let start = out.len();
         self.summary.events += u64::from(has_data);
-        if let Some(Ok(error)) = event.error().filter(|_| !has_data).map(|error| tape.scan(error)) {
+        if !has_data && let Some(Ok(error)) = event.error().map(|error| tape.scan(error)) {
             self.failed = Some(from_frame(error));
         }
         if self.model.is_none() && !is_notable(raw) {
