@@ -2,7 +2,7 @@
 //! (RFC 9110, RFC 9112).
 //!
 //! It stands here and not in a library because an event passes it: a body is decoded in place, in the one buffer that
-//! its bytes were read into, so that an open stream holds no buffer and an event is copied nowhere.
+//! its bytes were read into, so that an open stream holds no buffer.
 
 use std::fmt;
 
