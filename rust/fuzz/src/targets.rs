@@ -323,12 +323,14 @@ fn read_answer(reads: &[&[u8]]) -> Answered {
         let Some(framing) = &mut body else { continue };
         let Ok(decoded) = framing.decode(&mut piece) else {
             answer.malformed = true;
-            // What stood before the fault is nobody's: it came too late to be passed on, or in time.
-            answer.content.clear();
             return answer;
         };
         assert!(decoded.content <= decoded.used && decoded.used <= piece.len());
         answer.content.extend_from_slice(&piece[..decoded.content]);
+        if framing.check().is_err() {
+            answer.malformed = true;
+            return answer;
+        }
         answer.behind += piece.len() - decoded.used;
         assert!(answer.behind == 0 || framing.is_over());
     }

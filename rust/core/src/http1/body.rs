@@ -44,6 +44,8 @@ enum At {
     TrailerLf,
     EndLf,
     Over,
+    /// What came is no chunk: nothing behind it means anything.
+    Malformed,
 }
 
 /// What a piece of a body came to.
@@ -94,15 +96,18 @@ impl Body {
         }
     }
 
-    /// Reads the next `piece` of the body: its content is moved to the piece's beginning.
+    /// Reads the next `piece` of the body: its content is moved to the piece's beginning. What stands before a fault is
+    /// content all the same, however it was cut: the fault is told by [`Body::check`] then.
     ///
     /// # Errors
-    /// [`Malformed::Chunk`]; nothing that is read after it means anything.
+    /// [`Malformed::Chunk`] where there is no content before it.
     pub fn decode(&mut self, piece: &mut [u8]) -> Result<Decoded, Malformed> {
         let (mut read, mut written) = (0, 0);
         while let Some(&byte) = piece.get(read) {
             self.at = match self.at {
                 At::Over => break,
+                At::Malformed if written > 0 => break,
+                At::Malformed => return Err(Malformed::Chunk),
                 At::UntilClose => return Ok(Decoded { content: piece.len(), used: piece.len() }),
                 At::Stated(left) => {
                     let count = take(piece, &mut read, &mut written, left);
@@ -112,13 +117,24 @@ impl Body {
                     let count = take(piece, &mut read, &mut written, left);
                     if count == left { At::DataCr } else { At::Data(left - count) }
                 }
-                between => {
-                    read += 1;
-                    self.between(between, byte)?
-                }
+                between => match self.between(between, byte) {
+                    Ok(next) => {
+                        read += 1;
+                        next
+                    }
+                    Err(_) => At::Malformed,
+                },
             };
         }
         Ok(Decoded { content: written, used: read })
+    }
+
+    /// Whether all that was read is sound.
+    ///
+    /// # Errors
+    /// [`Malformed::Chunk`].
+    pub fn check(&self) -> Result<(), Malformed> {
+        if self.at == At::Malformed { Err(Malformed::Chunk) } else { Ok(()) }
     }
 
     /// The connection closed.
@@ -126,6 +142,7 @@ impl Body {
     /// # Errors
     /// [`Malformed::Cut`] if more should have come.
     pub fn close(&mut self) -> Result<(), Malformed> {
+        self.check()?;
         match self.at {
             At::UntilClose | At::Over => {
                 self.at = At::Over;
@@ -192,10 +209,10 @@ mod tests {
             content.extend_from_slice(&piece[..decoded.content]);
             from += decoded.used;
             if decoded.used < piece.len() {
-                assert!(body.is_over());
                 break;
             }
         }
+        body.check()?;
         Ok((content, bytes.len() - from, body.is_over()))
     }
 
@@ -242,6 +259,25 @@ mod tests {
         ];
         for bytes in bad {
             assert_eq!(whole(bytes), Err(Malformed::Chunk), "{bytes:.40}");
+        }
+    }
+
+    #[test]
+    fn what_stands_before_a_fault_is_content() {
+        for cut in 0..9 {
+            let mut body = Body::chunked();
+            let mut content = Vec::new();
+            let bytes = b"2\r\nab\r\nx\r\n";
+            for piece in [&bytes[..cut], &bytes[cut..]] {
+                let mut piece = piece.to_vec();
+                if let Ok(decoded) = body.decode(&mut piece) {
+                    content.extend_from_slice(&piece[..decoded.content]);
+                }
+            }
+            assert_eq!(
+                (&content[..], body.check(), body.close()),
+                (&b"ab"[..], Err(Malformed::Chunk), Err(Malformed::Chunk))
+            );
         }
     }
 

@@ -129,6 +129,7 @@ impl AnswerBody {
         }
         while !self.framing.is_over() {
             let Self { connection, framing, keeps, .. } = self;
+            framing.check().map_err(Broken::Malformed)?;
             let taken = ready!(connection.poll_read(cx, |piece| {
                 if piece.is_empty() {
                     return framing.close().map(|()| None).map_err(Broken::Malformed);
