@@ -6,5 +6,5 @@ mod scan;
 mod text;
 
 pub use edit::{Edits, Rope};
-pub use scan::{Items, Kind, MAX_DEPTH, Members, Scanned, SyntaxError, Tape, Value, is_literal};
+pub use scan::{Items, Kind, MAX_DEPTH, Members, Scanned, Scanning, SyntaxError, Tape, Value, is_literal};
 pub use text::{Chars, Text, write_str};

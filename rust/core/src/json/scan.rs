@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -54,7 +55,7 @@ impl fmt::Display for SyntaxError {
 impl std::error::Error for SyntaxError {}
 
 /// One value's place.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Node {
     start: u32,
     end: u32,
@@ -99,22 +100,19 @@ impl Tape {
     /// # Errors
     /// [`SyntaxError`] where the text leaves the grammar, nests deeper than [`MAX_DEPTH`], or is 4 GiB or longer.
     pub fn scan<'t>(&'t mut self, text: &'t [u8]) -> Result<Value<'t>, SyntaxError> {
-        if u32::try_from(text.len()).is_err() {
-            return Err(SyntaxError { at: 0, expected: "a text under 4 GiB" });
-        }
+        fits(text)?;
         self.nodes.clear();
         self.open.clear();
-        self.nodes.reserve(text.len() / BYTES_A_NODE);
-        let marks = Marks::new(text);
-        Scanner { text, at: 0, marks, nodes: &mut self.nodes, open: &mut self.open, inside: None }.run()?;
+        Scanner::new(text, self, Place::default()).run(true).1?;
         Ok(Value { text, nodes: &self.nodes })
     }
 }
 
-/// A text and its table: what several readers go through, one after the other, and only the first one scanned.
+/// A text and its table: what several readers go through, and only the first one scanned. Cheap to clone.
+#[derive(Clone)]
 pub struct Scanned {
     text: Bytes,
-    tape: Tape,
+    tape: Arc<Tape>,
 }
 
 impl Scanned {
@@ -123,9 +121,7 @@ impl Scanned {
     /// # Errors
     /// As [`Tape::scan`].
     pub fn new(text: Bytes) -> Result<Self, SyntaxError> {
-        let mut tape = Tape::new();
-        tape.scan(&text)?;
-        Ok(Self { text, tape })
+        Scanning::default().end(text)
     }
 
     /// The text.
@@ -139,157 +135,242 @@ impl Scanned {
     }
 }
 
+/// The scan of a text that is still arriving, so that at its end little is left to do.
+#[derive(Debug, Default)]
+pub struct Scanning {
+    tape: Tape,
+    place: Place,
+}
+
+impl Scanning {
+    /// Goes on as far as it is certain what `text` says: all that has come, from its first byte on.
+    pub fn advance(&mut self, text: &[u8]) {
+        if fits(text).is_ok() {
+            // What it met is the text's end so far, or a fault, which is met again at the end.
+            (self.place, _) = Scanner::new(text, &mut self.tape, self.place).run(false);
+        }
+    }
+
+    /// Ends with `text`: what [`Scanning::advance`] went through last, and whatever came behind it.
+    ///
+    /// # Errors
+    /// As [`Tape::scan`] of `text`.
+    pub fn end(mut self, text: Bytes) -> Result<Scanned, SyntaxError> {
+        fits(&text)?;
+        Scanner::new(&text, &mut self.tape, self.place).run(true).1?;
+        Ok(Scanned { text, tape: Arc::new(self.tape) })
+    }
+}
+
+fn fits(text: &[u8]) -> Result<(), SyntaxError> {
+    if u32::try_from(text.len()).is_ok() { Ok(()) } else { fail(0, "a text under 4 GiB") }
+}
+
+/// How far a scan has come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    at: usize,
+    next: Next,
+    /// The innermost open container.
+    inside: Option<Kind>,
+    /// Of a string that is to be gone on with: where it starts, and whether it had escapes so far.
+    begun: Option<(usize, bool)>,
+}
+
+/// What comes next by the grammar.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Next {
+    #[default]
+    Value,
+    Key,
+    Colon,
+    /// What is first in a container, or its end.
+    First,
+    /// A comma, or the end of a container or of the text.
+    Behind,
+}
+
+/// Goes on by steps, which move all of their [`Place`] or nothing of it: where the text ends before a step, it is taken
+/// anew when there is more.
 struct Scanner<'t> {
     text: &'t [u8],
-    at: usize,
     /// Quotes, escapes and control characters, for strings.
     marks: Marks<'t, Specials>,
     nodes: &'t mut Vec<Node>,
     /// Nodes of the containers that are open.
     open: &'t mut Vec<u32>,
-    /// The innermost of them.
-    inside: Option<Kind>,
+    place: Place,
 }
 
-impl Scanner<'_> {
-    fn run(mut self) -> Result<(), SyntaxError> {
-        // Whether what comes next is the key of a member.
-        let mut key = false;
-        loop {
-            self.skip_space();
-            let start = self.at;
-            match self.peek() {
-                Some(b'"') => {
-                    let escaped = self.string()?;
-                    self.leaf(start, Kind::String, escaped);
-                    if key {
-                        self.colon()?;
-                        key = false;
-                        continue;
-                    }
-                }
-                _ if key => return fail(self.at, "a key in quotes"),
-                Some(b'{') => {
-                    self.open(Kind::Object)?;
-                    if self.peek() != Some(b'}') {
-                        key = true;
-                        continue;
-                    }
-                    self.close();
-                }
-                Some(b'[') => {
-                    self.open(Kind::Array)?;
-                    if self.peek() != Some(b']') {
-                        continue;
-                    }
-                    self.close();
-                }
-                Some(b'-' | b'0'..=b'9') => self.end_leaf(number(self.text, start)?, Kind::Number),
-                Some(b't') => self.end_leaf(word(self.text, start, b"true")?, Kind::Bool),
-                Some(b'f') => self.end_leaf(word(self.text, start, b"false")?, Kind::Bool),
-                Some(b'n') => self.end_leaf(word(self.text, start, b"null")?, Kind::Null),
-                _ => return fail(self.at, "a value"),
-            }
-            // Behind a value: out of the containers that end here, and on to what comes next.
-            key = loop {
-                self.skip_space();
-                match (self.inside, self.peek()) {
-                    (Some(kind), Some(b',')) => {
-                        self.at += 1;
-                        break kind == Kind::Object;
-                    }
-                    (Some(Kind::Object), Some(b'}')) | (Some(Kind::Array), Some(b']')) => self.close(),
-                    (Some(Kind::Object), _) => return fail(self.at, "',' or '}'"),
-                    (Some(_), _) => return fail(self.at, "',' or ']'"),
-                    (None, Some(_)) => return fail(self.at, "the end of the text"),
-                    (None, None) => return Ok(()),
-                }
-            };
-        }
+impl<'t> Scanner<'t> {
+    fn new(text: &'t [u8], tape: &'t mut Tape, place: Place) -> Self {
+        tape.nodes.reserve(text.len().saturating_sub(place.at) / BYTES_A_NODE);
+        Self { text, marks: Marks::new(text), nodes: &mut tape.nodes, open: &mut tape.open, place }
     }
 
-    /// Goes behind a string; whether it has escapes.
+    /// Goes on to the end of the text, and says how far it came. Without the `whole` text that is always an error.
+    fn run(mut self, whole: bool) -> (Place, Result<(), SyntaxError>) {
+        let outcome = self.steps(whole);
+        (self.place, outcome)
+    }
+
     #[inline]
-    fn string(&mut self) -> Result<bool, SyntaxError> {
-        let mut at = self.at + 1;
-        let mut escaped = false;
+    fn steps(&mut self, whole: bool) -> Result<(), SyntaxError> {
+        if self.place.begun.is_none() {
+            self.skip_space();
+        }
         loop {
-            at = self.marks.next(at);
-            match self.text.get(at) {
-                Some(b'"') => {
-                    self.at = at + 1;
-                    return Ok(escaped);
+            if matches!(self.place.next, Next::Key | Next::Value) {
+                if self.place.begun.is_some() || self.peek() == Some(b'"') {
+                    self.string()?;
+                } else {
+                    self.value(whole)?;
                 }
-                Some(b'\\') => {
-                    escaped = true;
-                    at = behind_escape(self.text, at).ok_or_else(|| unknown_escape(self.text, at))?;
+                self.skip_space();
+            }
+            if self.place.next == Next::Colon {
+                self.colon()?;
+                self.skip_space();
+                continue;
+            }
+            if self.place.next == Next::First {
+                self.first(whole)?;
+                self.skip_space();
+            }
+            while self.place.next == Next::Behind {
+                match (self.place.inside, self.peek()) {
+                    (Some(kind), Some(b',')) => {
+                        self.place.at += 1;
+                        self.place.next = if kind == Kind::Object { Next::Key } else { Next::Value };
+                    }
+                    (Some(Kind::Object), Some(b'}')) | (Some(Kind::Array), Some(b']')) => self.close(),
+                    (Some(Kind::Object), _) => return fail(self.place.at, "',' or '}'"),
+                    (Some(_), _) => return fail(self.place.at, "',' or ']'"),
+                    (None, None) if whole => return Ok(()),
+                    (None, _) => return fail(self.place.at, "the end of the text"),
                 }
-                Some(_) => return fail(at, "an escape for this control character"),
-                None => return fail(at, "a closing quote"),
+                self.skip_space();
             }
         }
     }
 
     #[inline]
     fn colon(&mut self) -> Result<(), SyntaxError> {
-        self.skip_space();
         if self.peek() != Some(b':') {
-            return fail(self.at, "':'");
+            return fail(self.place.at, "':'");
         }
-        self.at += 1;
+        self.place.at += 1;
+        self.place.next = Next::Value;
         Ok(())
     }
 
-    fn end_leaf(&mut self, end: usize, kind: Kind) {
-        let start = std::mem::replace(&mut self.at, end);
-        self.leaf(start, kind, false);
+    #[inline]
+    fn value(&mut self, whole: bool) -> Result<(), SyntaxError> {
+        let start = self.place.at;
+        let (end, kind) = match self.peek() {
+            _ if self.place.next == Next::Key => return fail(start, "a key in quotes"),
+            Some(b'{') => return self.open(Kind::Object),
+            Some(b'[') => return self.open(Kind::Array),
+            Some(b'-' | b'0'..=b'9') => match number(self.text, start)? {
+                end if end == self.text.len() && !whole => return fail(end, "more digits or none"),
+                end => (end, Kind::Number),
+            },
+            Some(b't') => (word(self.text, start, b"true")?, Kind::Bool),
+            Some(b'f') => (word(self.text, start, b"false")?, Kind::Bool),
+            Some(b'n') => (word(self.text, start, b"null")?, Kind::Null),
+            _ => return fail(start, "a value"),
+        };
+        self.leaf(start, end, kind, false);
+        self.place.next = Next::Behind;
+        Ok(())
     }
 
-    // Offsets fit: `scan` refuses longer texts, and a text has no more nodes than bytes.
+    #[inline]
+    fn first(&mut self, whole: bool) -> Result<(), SyntaxError> {
+        match (self.place.inside, self.peek()) {
+            (_, None) if !whole => return fail(self.place.at, "more"),
+            (Some(Kind::Object), Some(b'}')) | (Some(Kind::Array), Some(b']')) => self.close(),
+            (Some(Kind::Object), _) => self.place.next = Next::Key,
+            (_, _) => self.place.next = Next::Value,
+        }
+        Ok(())
+    }
+
+    /// Goes behind a string. Where the text ends in it, it is gone on with from there.
+    #[inline]
+    fn string(&mut self) -> Result<(), SyntaxError> {
+        let (start, mut escaped, mut at) = match self.place.begun.take() {
+            None => (self.place.at, false, self.place.at + 1),
+            Some((start, escaped)) => (start, escaped, self.place.at),
+        };
+        let error = loop {
+            at = self.marks.next(at);
+            match self.text.get(at) {
+                Some(b'"') => {
+                    self.leaf(start, at + 1, Kind::String, escaped);
+                    self.place.next = if self.place.next == Next::Key { Next::Colon } else { Next::Behind };
+                    return Ok(());
+                }
+                Some(b'\\') => match behind_escape(self.text, at) {
+                    Some(behind) => (at, escaped) = (behind, true),
+                    None => break unknown_escape(self.text, at),
+                },
+                Some(_) => break SyntaxError { at, expected: "an escape for this control character" },
+                None => break SyntaxError { at, expected: "a closing quote" },
+            }
+        };
+        self.place = Place { at, begun: Some((start, escaped)), ..self.place };
+        Err(error)
+    }
+
+    // Offsets fit: `fits` refuses longer texts, and a text has no more nodes than bytes.
     #[allow(clippy::cast_possible_truncation)]
     #[inline]
-    fn leaf(&mut self, start: usize, kind: Kind, escaped: bool) {
-        self.nodes.push(Node { start: start as u32, end: self.at as u32, count: 1, kind, escaped });
+    fn leaf(&mut self, start: usize, end: usize, kind: Kind, escaped: bool) {
+        self.nodes.push(Node { start: start as u32, end: end as u32, count: 1, kind, escaped });
+        self.place.at = end;
     }
 
-    /// Goes into a container, up to what comes first in it.
+    /// Goes into a container.
     #[allow(clippy::cast_possible_truncation)]
     #[inline]
     fn open(&mut self, kind: Kind) -> Result<(), SyntaxError> {
         if self.open.len() == MAX_DEPTH {
-            return fail(self.at, "less nesting");
+            return fail(self.place.at, "less nesting");
         }
         self.open.push(self.nodes.len() as u32);
-        self.nodes.push(Node { start: self.at as u32, end: 0, count: 0, kind, escaped: false });
-        self.inside = Some(kind);
-        self.at += 1;
-        self.skip_space();
+        self.nodes.push(Node { start: self.place.at as u32, end: 0, count: 0, kind, escaped: false });
+        self.place.at += 1;
+        self.place.next = Next::First;
+        self.place.inside = Some(kind);
         Ok(())
     }
 
     #[allow(clippy::cast_possible_truncation)]
     #[inline]
     fn close(&mut self) {
-        self.at += 1;
         let all = self.nodes.len() as u32;
+        let end = self.place.at + 1;
         if let Some(index) = self.open.pop()
             && let Some(node) = self.nodes.get_mut(index as usize)
         {
-            node.end = self.at as u32;
+            node.end = end as u32;
             node.count = all - index;
         }
-        self.inside = self.open.last().and_then(|&index| Some(self.nodes.get(index as usize)?.kind));
+        self.place.at = end;
+        self.place.next = Next::Behind;
+        self.place.inside = self.open.last().and_then(|&index| Some(self.nodes.get(index as usize)?.kind));
     }
 
     #[inline]
     fn peek(&self) -> Option<u8> {
-        self.text.get(self.at).copied()
+        self.text.get(self.place.at).copied()
     }
 
     #[inline]
     fn skip_space(&mut self) {
         while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
-            self.at += 1;
+            self.place.at += 1;
         }
     }
 }
@@ -578,7 +659,39 @@ mod tests {
         assert!(!accepts(&vec![b'['; 1 << 20]));
     }
 
+    fn arriving(text: &[u8], cuts: &[usize]) -> Result<Vec<Node>, SyntaxError> {
+        let mut scanning = Scanning::default();
+        let mut cuts: Vec<_> = cuts.iter().map(|cut| cut % (text.len() + 1)).collect();
+        cuts.sort_unstable();
+        cuts.into_iter().for_each(|cut| scanning.advance(&text[..cut]));
+        let scanned = scanning.end(Bytes::copy_from_slice(text))?;
+        Ok(scanned.tape.nodes.clone())
+    }
+
+    #[test]
+    fn what_has_come_of_a_string_is_looked_at_once() {
+        let mut text = br#"["a\n"#.to_vec();
+        let mut scanning = Scanning::default();
+        for _ in 0..3 {
+            scanning.advance(&text);
+            assert_eq!(scanning.place.at, text.len());
+            text.extend_from_slice(b"xx");
+        }
+        text.extend_from_slice(b"\"]");
+        assert_eq!(scanning.end(Bytes::from(text)).unwrap().root().items().count(), 1);
+    }
+
     proptest! {
+        #[test]
+        fn a_text_that_arrives_in_pieces_is_the_same_text(
+            text in r#"([\[\]{}:,"\\a-c0-2\.eE+\-tfn ul\n]{0,24}|\[?\{"[a-c\\"u0d]{0,8}" ?: ?(-?[0-9e.]{1,4}|true|\[\]|\{\}|null),? ?"b" ?: ?"\\[u\\"n][0-9]{0,4}"\}\]?)"#,
+            cuts in prop::collection::vec(any::<usize>(), 0..6),
+        ) {
+            let mut tape = Tape::new();
+            let at_once = tape.scan(text.as_bytes()).map(|_| ());
+            prop_assert_eq!(arriving(text.as_bytes(), &cuts), at_once.map(|()| tape.nodes));
+        }
+
         #[test]
         fn agrees_with_serde_json(text in r#"[\[\]{}:,"\\a-c0-2\.eE+\-tfn ul]{0,24}"#) {
             prop_assert_eq!(accepts(text.as_bytes()), serde_json::from_str::<&serde_json::value::RawValue>(&text).is_ok());
