@@ -8,9 +8,10 @@ from foreword.asgi import Head, Header, Send
 _Stuck: TypeAlias = tuple[Generator[Any, Any], object] | tuple[None, BaseException]
 
 class Body:
-    """A request body under collection; its bytes live in Rust."""
+    """A request body under collection; its bytes live in Rust. A large one is scanned while it comes if it is ``json``
+    to be read."""
 
-    def __init__(self, capacity: int = 0) -> None: ...
+    def __init__(self, capacity: int = 0, json: bool = False) -> None: ...
     def push(self, chunk: bytes) -> int:
         """Appends one chunk and returns the length so far in bytes. A large one is copied later, on another thread."""
     def __len__(self) -> int: ...

@@ -42,19 +42,20 @@ class Closing:
 
 
 async def collect(
-    scope: Scope, receive: Receive, limit: int, seconds: float, turns: Turns, *, closing: Closing
+    scope: Scope, receive: Receive, limit: int, seconds: float, turns: Turns, *, closing: Closing, json: bool
 ) -> Body:
     """Reads the whole body into Rust, or what has come of it when ``closing`` is told.
 
-    ``limit`` is in bytes as sent; ``seconds`` is how long the client may pause. Of all large bodies that share
-    ``turns``, one asks granian for a chunk at a time; nobody has the turn while a client pauses.
+    ``limit`` is in bytes as sent; ``seconds`` is how long the client may pause; ``json`` is whether the core will read
+    it. Of all large bodies that share ``turns``, one asks granian for a chunk at a time; nobody has the turn while a
+    client pauses.
 
     Raises BodyRefused (too large, too slow) and ClientLeft.
     """
     stated = _content_length(scope)
     if stated > limit:
         raise _too_large(limit)
-    body = Body(min(stated, _PRESIZE_AT_MOST))
+    body = Body(min(stated, _PRESIZE_AT_MOST), json)
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(seconds) as clock:

@@ -54,10 +54,16 @@ class Gateway:
         # What has come of their bodies is no matter now.
         self.closing.tell()
 
-    async def collect(self, scope: Scope, receive: Receive) -> Body:
+    async def collect(self, scope: Scope, receive: Receive, *, json: bool) -> Body:
         """Collects a client's body, within the bounds (see ``foreword.body``)."""
         return await collect(
-            scope, receive, self.max_body_bytes, self.body_seconds, self.turns, closing=self.closing
+            scope,
+            receive,
+            self.max_body_bytes,
+            self.body_seconds,
+            self.turns,
+            closing=self.closing,
+            json=json,
         )
 
     async def fetch(
@@ -101,7 +107,7 @@ class Endpoint:
             await self._refuse(send, request_id, "not_found", scope["path"])
             return
         try:
-            body = await gateway.collect(scope, receive)
+            body = await gateway.collect(scope, receive, json=self._route != "other")
         except BodyRefused as refused:
             await self._refuse(send, request_id, refused.kind, refused.detail)
             return

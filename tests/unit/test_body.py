@@ -62,13 +62,13 @@ def pauses_after(*chunks: bytes) -> Callable[[], Awaitable[Message]]:
 
 @pytest.mark.parametrize("chunks", [[b""], [b"abc"], [b"a" * 60_000, b"b"], [b"", LARGE, b"x", LARGE, b""]])
 def test_all_of_a_body_is_collected(chunks: list[bytes]) -> None:
-    body = asyncio.run(collect(SCOPE, sends(*chunks), LIMIT, NEVER, Turns(), closing=Closing()))
+    body = asyncio.run(collect(SCOPE, sends(*chunks), LIMIT, NEVER, Turns(), closing=Closing(), json=True))
     assert len(body) == sum(map(len, chunks))
 
 
 def test_a_small_body_needs_no_turn() -> None:
     for chunks in ([b"a" * 60_000], [b"a" * 1000] * 60, [LARGE]):
-        asyncio.run(collect(SCOPE, sends(*chunks), LIMIT, NEVER, NoTurns(), closing=Closing()))
+        asyncio.run(collect(SCOPE, sends(*chunks), LIMIT, NEVER, NoTurns(), closing=Closing(), json=True))
 
 
 def test_of_many_large_bodies_one_asks_for_a_chunk_an_iteration() -> None:
@@ -91,7 +91,10 @@ def test_of_many_large_bodies_one_asks_for_a_chunk_an_iteration() -> None:
             return asking
 
         bodies = asyncio.gather(
-            *(collect(SCOPE, client(number), LIMIT, NEVER, turns, closing=Closing()) for number in range(10))
+            *(
+                collect(SCOPE, client(number), LIMIT, NEVER, turns, closing=Closing(), json=True)
+                for number in range(10)
+            )
         )
         while not bodies.done():
             iteration += 1
@@ -110,7 +113,9 @@ def test_who_pauses_or_leaves_holds_up_nobody() -> None:
         turns = Turns()
 
         def begin(receive: Callable[[], Awaitable[Message]]) -> asyncio.Task[object]:
-            return asyncio.create_task(collect(SCOPE, receive, LIMIT, NEVER, turns, closing=Closing()))
+            return asyncio.create_task(
+                collect(SCOPE, receive, LIMIT, NEVER, turns, closing=Closing(), json=True)
+            )
 
         pausing = [begin(pauses_after(LARGE)) for _ in range(3)]
         cancelled = [begin(sends(*[LARGE] * 20)) for _ in range(3)]
@@ -131,7 +136,9 @@ def test_who_pauses_or_leaves_holds_up_nobody() -> None:
 
 
 def test_to_wait_for_a_turn_is_no_pause_of_the_client() -> None:
-    body = asyncio.run(collect(SCOPE, sends(*[LARGE] * 3), LIMIT, 0.05, LateTurns(0.2), closing=Closing()))
+    body = asyncio.run(
+        collect(SCOPE, sends(*[LARGE] * 3), LIMIT, 0.05, LateTurns(0.2), closing=Closing(), json=True)
+    )
     assert len(body) == 3 * len(LARGE)
 
 
@@ -139,7 +146,7 @@ def test_to_wait_for_a_turn_is_no_pause_of_the_client() -> None:
 @pytest.mark.parametrize("turns", [Turns, lambda: LateTurns(0.02)])
 def test_a_client_that_pauses_too_long_is_refused(begun: list[bytes], turns: Callable[[], Turns]) -> None:
     async def run() -> None:
-        await collect(SCOPE, pauses_after(*begun), LIMIT, 0.01, turns(), closing=Closing())
+        await collect(SCOPE, pauses_after(*begun), LIMIT, 0.01, turns(), closing=Closing(), json=True)
 
     with pytest.raises(BodyRefused) as refused:
         asyncio.run(run())
@@ -151,7 +158,13 @@ def test_a_body_above_the_limit_is_refused(stated: list[tuple[bytes, bytes]]) ->
     with pytest.raises(BodyRefused) as refused:
         asyncio.run(
             collect(
-                {"headers": stated}, pauses_after(LARGE, LARGE), 399_999, NEVER, Turns(), closing=Closing()
+                {"headers": stated},
+                pauses_after(LARGE, LARGE),
+                399_999,
+                NEVER,
+                Turns(),
+                closing=Closing(),
+                json=True,
             )
         )
     assert refused.value == BodyRefused("too_large", "399999")
@@ -166,7 +179,7 @@ def test_a_client_that_leaves_has_left(begun: Iterable[bytes]) -> None:
         return left.pop(0)
 
     with pytest.raises(ClientLeft):
-        asyncio.run(collect(SCOPE, receive, LIMIT, NEVER, Turns(), closing=Closing()))
+        asyncio.run(collect(SCOPE, receive, LIMIT, NEVER, Turns(), closing=Closing(), json=True))
 
 
 @pytest.mark.parametrize("begun", [[], [b"abc"], [LARGE, LARGE]])
@@ -177,7 +190,9 @@ def test_at_the_end_what_has_come_is_enough(begun: list[bytes], turns: Callable[
 
         def begin() -> asyncio.Task[Body]:
             receive = pauses_after(*begun)
-            return asyncio.create_task(collect(SCOPE, receive, LIMIT, NEVER, turns(), closing=closing))
+            return asyncio.create_task(
+                collect(SCOPE, receive, LIMIT, NEVER, turns(), closing=closing, json=True)
+            )
 
         pausing = begin()
         await asyncio.sleep(0.1)

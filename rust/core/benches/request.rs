@@ -71,7 +71,7 @@ fn chat(bytes: usize) -> Bytes {
 fn run(bencher: Bencher, route: Route, body: &Bytes) {
     let profile = Profile::default();
     bencher.counter(BytesCount::new(body.len())).bench(|| {
-        let request = Request { route, body: body.clone(), anthropic: false };
+        let request = Request { route, body: body.clone().into(), anthropic: false };
         prepare(black_box(request), &profile, Ids { seed: 1 })
     });
 }

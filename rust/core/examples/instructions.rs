@@ -164,7 +164,7 @@ fn translate(bytes: usize) -> Workload {
     let bytes = body.len();
     let profile = support::profile();
     let work = move || {
-        let request = Request { route: Route::Messages, body: body.clone(), anthropic: true };
+        let request = Request { route: Route::Messages, body: body.clone().into(), anthropic: true };
         black_box(prepare(request, &profile, Ids { seed: 1 }).map(|prepared| prepared.body).ok().unwrap());
     };
     (bytes, "bytes", Box::new(work))

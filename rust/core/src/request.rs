@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::answer::{Ask, Reader};
 use crate::error::{self, Fault};
-use crate::json::{Edits, Kind, Rope, Scanned, Value, write_str};
+use crate::json::{Edits, Kind, Rope, Scanned, SyntaxError, Value, write_str};
 use crate::normalize;
 use crate::profile::{Engine, MessagesMode, Profile};
 use crate::translate::request::{self as translated, Source, estimate};
@@ -36,9 +36,47 @@ pub struct Request {
     /// Where it was sent.
     pub route: Route,
     /// Its body, already decoded; empty for GET.
-    pub body: Bytes,
+    pub body: Body,
     /// Whether it carried `anthropic-version`.
     pub anthropic: bool,
+}
+
+/// A request's body.
+#[derive(Clone, Debug)]
+pub enum Body {
+    /// All of it, not looked at yet.
+    Text(Bytes),
+    /// What was scanned while it came.
+    Scanned(Scanned),
+}
+
+impl Body {
+    /// All of it.
+    pub fn text(&self) -> &Bytes {
+        match self {
+            Self::Text(text) => text,
+            Self::Scanned(scanned) => scanned.text(),
+        }
+    }
+
+    fn scanned(self) -> Result<Scanned, SyntaxError> {
+        match self {
+            Self::Text(text) => Scanned::new(behind_mark(&text)),
+            Self::Scanned(scanned) => Ok(scanned),
+        }
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(text: Bytes) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Bytes::new().into()
+    }
 }
 
 /// What the rules and the translator did, for `x-foreword`, counters and the exchange record.
@@ -107,12 +145,12 @@ pub struct Prepared {
 pub fn prepare(request: Request, profile: &Profile, ids: Ids) -> Result<Prepared, Fault> {
     let plan = Plan::new(&request, profile, ids);
     match request.route {
-        Route::Models | Route::Other => Ok(plan.unchanged(request.body)),
-        Route::Model if profile.anthropic_upstream => Ok(plan.unchanged(request.body)),
+        Route::Models | Route::Other => Ok(plan.unchanged(request.body.text().clone())),
+        Route::Model if profile.anthropic_upstream => Ok(plan.unchanged(request.body.text().clone())),
         Route::Model => Ok(Plan { path: Some("/v1/models"), ..plan }.unchanged(Bytes::new())),
         // Toward Anthropic itself only what the operator set is done: a mapped model name.
         _ if profile.anthropic_upstream => Ok(plan.pass(request.body, |_, _, _| {})),
-        Route::Messages | Route::CountTokens => plan.messages(&request.body),
+        Route::Messages | Route::CountTokens => plan.messages(request.body),
         Route::Chat => Ok(plan.pass(request.body, |plan, root, edits| {
             normalize::chat(root, plan.profile, edits, &mut plan.notes);
             plan.ask_for_usage(root, edits);
@@ -155,14 +193,14 @@ impl<'p> Plan<'p> {
     }
 
     /// A body that keeps its dialect: `edit` and the model map are all that touches it.
-    fn pass(mut self, body: Bytes, edit: impl FnOnce(&mut Self, Value<'_>, &mut Edits)) -> Prepared {
-        let Ok(scanned) = Scanned::new(behind_mark(&body)) else { return self.unchanged(body) };
-        if scanned.root().kind() != Kind::Object {
-            return self.unchanged(body);
-        }
+    fn pass(mut self, body: Body, edit: impl FnOnce(&mut Self, Value<'_>, &mut Edits)) -> Prepared {
+        let all = body.text().clone();
+        let Some(scanned) = body.scanned().ok().filter(|scanned| scanned.root().kind() == Kind::Object) else {
+            return self.unchanged(all);
+        };
         let edits = self.edited(scanned.root(), edit);
         let mut edited = edits.apply(scanned.text());
-        if scanned.text().len() < body.len() {
+        if scanned.text().len() < all.len() {
             let mut marked = Rope::new();
             marked.push(MARK);
             for part in edited.into_parts() {
@@ -185,8 +223,8 @@ impl<'p> Plan<'p> {
         edits
     }
 
-    fn messages(mut self, body: &Bytes) -> Result<Prepared, Fault> {
-        let scanned = readable(behind_mark(body))?;
+    fn messages(mut self, body: Body) -> Result<Prepared, Fault> {
+        let scanned = readable(body)?;
         let (body, root) = (scanned.text(), scanned.root());
         required(root, self.ask.route)?;
         let counting = self.ask.route == Route::CountTokens;
@@ -279,12 +317,11 @@ pub(crate) fn behind_mark(body: &Bytes) -> Bytes {
 }
 
 /// Scans the body of a Messages route.
-fn readable(body: Bytes) -> Result<Scanned, Fault> {
-    if std::str::from_utf8(&body).is_err() {
+fn readable(body: Body) -> Result<Scanned, Fault> {
+    if simdutf8::basic::from_utf8(body.text()).is_err() {
         return Err(invalid("The request body is not valid UTF-8."));
     }
-    let scanned =
-        Scanned::new(body).map_err(|error| invalid(format!("The request body is not valid JSON: {error}.")))?;
+    let scanned = body.scanned().map_err(|error| invalid(format!("The request body is not valid JSON: {error}.")))?;
     let is_object = scanned.root().kind() == Kind::Object;
     if is_object { Ok(scanned) } else { Err(invalid("The request body must be a JSON object.")) }
 }
@@ -337,7 +374,7 @@ mod tests {
     use crate::profile::Added;
 
     fn prepared(route: Route, body: &[u8]) -> Result<Prepared, Fault> {
-        let request = Request { route, body: Bytes::copy_from_slice(body), anthropic: false };
+        let request = Request { route, body: Bytes::copy_from_slice(body).into(), anthropic: false };
         prepare(request, &Profile::default(), Ids { seed: 0 })
     }
 
@@ -383,7 +420,7 @@ mod tests {
         let text = "x".repeat(100_000);
         let body =
             Bytes::from(format!(r#"{{"model":"m","max_tokens":1,"messages":[{{"role":"user","content":"{text}"}}]}}"#));
-        let request = Request { route: Route::Messages, body: body.clone(), anthropic: false };
+        let request = Request { route: Route::Messages, body: body.clone().into(), anthropic: false };
         let parts = prepare(request, &Profile::default(), Ids { seed: 0 }).unwrap().body.into_parts();
         assert!(parts.iter().any(|part| body.as_ptr_range().contains(&part.as_ptr()) && part.len() == text.len()));
     }

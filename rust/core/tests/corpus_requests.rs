@@ -105,7 +105,7 @@ fn without_header(mut system: Value) -> Value {
 }
 
 fn prepared(recorded: &Recorded, profile: &Profile) -> Prepared {
-    let request = Request { route: recorded.route, body: Bytes::from(recorded.body.clone()), anthropic: true };
+    let request = Request { route: recorded.route, body: Bytes::from(recorded.body.clone()).into(), anthropic: true };
     prepare(request, profile, Ids { seed: 1 }).unwrap_or_else(|fault| panic!("{}", fault.message))
 }
 

@@ -126,7 +126,7 @@ fn check(fields: &Fields) -> Result<(), String> {
     for body in requests {
         let request = Request {
             route: route(read("route").as_str().unwrap_or("messages")),
-            body: Bytes::from(body.clone()),
+            body: Bytes::from(body.clone()).into(),
             anthropic: false,
         };
         let outcome = prepare(request, &profile(&read("profile")), Ids { seed: 1 });

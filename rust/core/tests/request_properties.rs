@@ -34,7 +34,7 @@ fn profile() -> impl Strategy<Value = Profile> {
 
 /// What goes upstream; `None` if the request is refused.
 fn upstream(route: Route, body: &str, profile: &Profile) -> Option<String> {
-    let request = Request { route, body: Bytes::from(body.to_owned()), anthropic: false };
+    let request = Request { route, body: Bytes::from(body.to_owned()).into(), anthropic: false };
     let prepared = prepare(request, profile, Ids { seed: 7 }).ok()?;
     Some(String::from_utf8(prepared.body.to_vec()).unwrap())
 }
@@ -207,7 +207,7 @@ proptest! {
     #[test]
     fn bytes_that_are_no_request_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..60), profile in profile()) {
         for route in ROUTES {
-            let request = Request { route, body: Bytes::from(bytes.clone()), anthropic: false };
+            let request = Request { route, body: Bytes::from(bytes.clone()).into(), anthropic: false };
             let prepared = prepare(request, &profile, Ids { seed: 7 });
             if !matches!(route, Route::Messages | Route::CountTokens) {
                 prop_assert_eq!(prepared.unwrap_or_else(|fault| panic!("{}", fault.message)).body.to_vec(), bytes.clone());

@@ -443,7 +443,7 @@ pub fn request(data: &[u8]) {
 }
 
 fn sent(route: Route, body: &[u8], profile: &Profile) -> Option<Vec<u8>> {
-    let request = Request { route, body: Bytes::copy_from_slice(body), anthropic: false };
+    let request = Request { route, body: Bytes::copy_from_slice(body).into(), anthropic: false };
     Some(prepare(request, profile, Ids { seed: 1 }).ok()?.body.to_vec())
 }
 

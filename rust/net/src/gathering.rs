@@ -1,13 +1,16 @@
 //! Large bodies, put together beside the thread that receives them.
 //!
 //! A body of megabytes is fresh memory: to fill it takes longer than to receive it, most of it in page faults. The
-//! thread that receives carries all running streams, so it only passes chunks on.
+//! thread that receives carries all running streams, so it only passes chunks on. A body that will be read is scanned
+//! here as it comes: the next chunk takes longer than that, and the engine need not wait for it at the end.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use bytes::{Bytes, BytesMut};
+use foreword_core::json::Scanning;
+use foreword_core::request::Body;
 use tokio::sync::watch;
 
 use crate::outbox::locked;
@@ -26,7 +29,7 @@ pub struct Content {
 #[derive(Clone, Debug)]
 enum Whole {
     Here(Bytes),
-    Coming(watch::Receiver<Option<Bytes>>),
+    Coming(watch::Receiver<Option<Body>>),
 }
 
 impl Content {
@@ -43,9 +46,9 @@ impl Content {
     }
 
     /// The body, as soon as it is whole; `None` if whoever put it together is gone.
-    pub async fn whole(&self) -> Option<Bytes> {
+    pub async fn whole(&self) -> Option<Body> {
         match &self.whole {
-            Whole::Here(bytes) => Some(bytes.clone()),
+            Whole::Here(bytes) => Some(bytes.clone().into()),
             Whole::Coming(coming) => coming.clone().wait_for(Option::is_some).await.ok()?.clone(),
         }
     }
@@ -75,13 +78,39 @@ pub struct Gatherer<C> {
 pub struct Gathering<C> {
     work: Sender<Work<C>>,
     /// Until its end.
-    bytes: Option<Arc<Mutex<BytesMut>>>,
+    come: Option<Arc<Mutex<Come>>>,
     length: usize,
 }
 
+/// What has come of a body.
+#[derive(Debug, Default)]
+struct Come {
+    bytes: BytesMut,
+    /// Its scan, if there is to be one.
+    scanning: Option<Scanning>,
+}
+
+impl Come {
+    fn push(&mut self, chunk: &[u8]) {
+        self.bytes.extend_from_slice(chunk);
+        if let Some(scanning) = &mut self.scanning {
+            scanning.advance(&self.bytes);
+        }
+    }
+
+    fn end(self) -> Body {
+        let bytes = self.bytes.freeze();
+        match self.scanning.map(|scanning| scanning.end(bytes.clone())) {
+            Some(Ok(scanned)) => Body::Scanned(scanned),
+            // What is wrong with it, its reader says.
+            Some(Err(_)) | None => Body::Text(bytes),
+        }
+    }
+}
+
 enum Work<C> {
-    Chunk(Arc<Mutex<BytesMut>>, C),
-    End(Arc<Mutex<BytesMut>>, watch::Sender<Option<Bytes>>),
+    Chunk(Arc<Mutex<Come>>, C),
+    End(Arc<Mutex<Come>>, watch::Sender<Option<Body>>),
 }
 
 impl<C: AsRef<[u8]> + Send + 'static> Gatherer<C> {
@@ -95,9 +124,12 @@ impl<C: AsRef<[u8]> + Send + 'static> Gatherer<C> {
         Ok(Self { work })
     }
 
-    /// Goes on with a body of which `begun` has come, in the room that `begun` has.
-    pub fn go_on(&self, begun: BytesMut) -> Gathering<C> {
-        Gathering { work: self.work.clone(), length: begun.len(), bytes: Some(Arc::new(Mutex::new(begun))) }
+    /// Goes on with a body of which `begun` has come, in the room that `begun` has. It is scanned on the way if it is
+    /// `json`, as far as is known before its end.
+    pub fn go_on(&self, begun: BytesMut, json: bool) -> Gathering<C> {
+        let length = begun.len();
+        let come = Come { bytes: begun, scanning: json.then(Scanning::default) };
+        Gathering { work: self.work.clone(), come: Some(Arc::new(Mutex::new(come))), length }
     }
 }
 
@@ -108,9 +140,9 @@ impl<C> Gathering<C> {
         C: AsRef<[u8]>,
     {
         self.length += chunk.as_ref().len();
-        if let Some(bytes) = &self.bytes {
+        if let Some(come) = &self.come {
             // Without the thread the body never becomes whole, and that is told then.
-            let _ = self.work.send(Work::Chunk(Arc::clone(bytes), chunk));
+            let _ = self.work.send(Work::Chunk(Arc::clone(come), chunk));
         }
     }
 
@@ -134,9 +166,9 @@ impl<C> Gathering<C> {
         Content { length: self.length, whole: Whole::Coming(coming) }
     }
 
-    fn finish(&mut self, whole: watch::Sender<Option<Bytes>>) {
-        if let Some(bytes) = self.bytes.take() {
-            let _ = self.work.send(Work::End(bytes, whole));
+    fn finish(&mut self, whole: watch::Sender<Option<Body>>) {
+        if let Some(come) = self.come.take() {
+            let _ = self.work.send(Work::End(come, whole));
         }
     }
 }
@@ -154,10 +186,12 @@ fn gather<C: AsRef<[u8]>>(coming: &Receiver<Work<C>>) {
     // Ends with the last sender.
     for work in coming {
         match work {
-            Work::Chunk(bytes, chunk) => locked(&bytes).extend_from_slice(chunk.as_ref()),
-            Work::End(bytes, whole) => {
-                let bytes = std::mem::take(&mut *locked(&bytes));
-                whole.send_replace(Some(bytes.freeze()));
+            Work::Chunk(come, chunk) => locked(&come).push(chunk.as_ref()),
+            // Nobody waits for a body that was given up.
+            Work::End(come, whole) if whole.is_closed() => drop(come),
+            Work::End(come, whole) => {
+                let come = std::mem::take(&mut *locked(&come));
+                whole.send_replace(Some(come.end()));
             }
         }
     }
@@ -190,7 +224,7 @@ mod tests {
     #[tokio::test]
     async fn chunks_become_one_body_in_their_order() {
         let gatherer = Gatherer::start().unwrap();
-        let mut bodies: Vec<_> = (0..3u8).map(|body| gatherer.go_on(BytesMut::from(&[body][..]))).collect();
+        let mut bodies: Vec<_> = (0..3u8).map(|body| gatherer.go_on(BytesMut::from(&[body][..]), false)).collect();
         for chunk in 0..100u8 {
             for (body, number) in bodies.iter_mut().zip(0..) {
                 body.push(vec![chunk ^ number; 1000]);
@@ -202,8 +236,21 @@ mod tests {
                 [number].into_iter().chain((0..100).flat_map(|chunk| vec![chunk ^ number; 1000])).collect();
             assert_eq!(content.len(), expected.len());
             // Whoever asks once more is told once more.
-            assert_eq!(content.whole().await.unwrap(), expected);
-            assert_eq!(content.whole().await.unwrap(), expected);
+            assert_eq!(content.whole().await.unwrap().text(), &expected);
+            assert_eq!(content.whole().await.unwrap().text(), &expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_json_is_scanned_while_it_comes() {
+        let gatherer = Gatherer::start().unwrap();
+        let text = br#"{"model":"m","messages":[{"role":"user","content":"a\nb"}]}"#;
+        for (json, text, scanned) in [(true, &text[..], true), (true, &text[1..], false), (false, text, false)] {
+            let (begun, rest) = text.split_at(4);
+            let mut body = gatherer.go_on(BytesMut::from(begun), json);
+            rest.chunks(5).for_each(|chunk| body.push(chunk.to_vec()));
+            let whole = body.end().whole().await.unwrap();
+            assert_eq!((whole.text().as_ref(), matches!(whole, Body::Scanned(_))), (text, scanned));
         }
     }
 
@@ -211,7 +258,7 @@ mod tests {
     fn chunks_are_dropped_on_the_gatherers_thread() {
         let gatherer = Gatherer::start().unwrap();
         let (tell, told) = mpsc::channel();
-        let mut body = gatherer.go_on(BytesMut::new());
+        let mut body = gatherer.go_on(BytesMut::new(), false);
         body.push(Noted(vec![1], tell.clone()));
         assert_eq!(told.recv_timeout(SOON).unwrap().as_deref(), Some("foreword-body"));
         body.push(Noted(vec![2], tell));
@@ -225,10 +272,11 @@ mod tests {
     #[tokio::test]
     async fn a_body_that_nobody_puts_together_never_becomes_whole_and_says_so() {
         let (work, coming) = channel();
-        let mut body = Gathering { work, bytes: Some(Arc::default()), length: 0 };
+        let mut body = Gathering { work, come: Some(Arc::default()), length: 0 };
         drop(coming);
         body.push(vec![1, 2, 3]);
         let content = body.end();
-        assert_eq!((content.len(), content.whole().await), (3, None));
+        assert_eq!(content.len(), 3);
+        assert!(content.whole().await.is_none());
     }
 }

@@ -217,17 +217,17 @@ impl Exchange<'_> {
         let ids = Ids { seed: random() };
         let body = opening.body.whole().await.ok_or_else(|| Fault::internal(PANICKED))?;
         let request = Request { route, body, anthropic: speaks_anthropic(opening) };
-        let here = request.body.len() <= PREPARE_HERE && encoding == "identity";
+        let here = request.body.text().len() <= PREPARE_HERE && encoding == "identity";
         let capture = Arc::clone(&self.shared.capture);
         let (name, request_id) = (self.record.route_name(), self.record.request_id.clone());
         let known = Arc::clone(&profile);
         let work = move || {
             let mut request = request;
-            if route != Route::Other {
-                request.body = encoding::decode(&encoding, request.body, limit)?;
+            if route != Route::Other && encoding != "identity" {
+                request.body = encoding::decode(&encoding, request.body.text().clone(), limit)?.into();
             }
             if matches!(route, Route::Messages | Route::Chat | Route::Completions | Route::Responses) {
-                capture.take(name, &request_id, &request.body);
+                capture.take(name, &request_id, request.body.text());
             }
             request::prepare(request, &known, ids)
         };

@@ -18,6 +18,7 @@ static GATHERER: LazyLock<Option<Gatherer<PyBackedBytes>>> = LazyLock::new(|| Ga
 #[pyclass]
 pub(crate) struct Body {
     collected: Collected,
+    json: bool,
 }
 
 enum Collected {
@@ -29,11 +30,11 @@ enum Collected {
 
 #[pymethods]
 impl Body {
-    /// An empty body with room for `capacity` bytes.
+    /// An empty body with room for `capacity` bytes. A large one is scanned while it comes if it is `json` to be read.
     #[new]
-    #[pyo3(signature = (capacity = 0))]
-    fn new(capacity: usize) -> Self {
-        Self { collected: Collected::Here(BytesMut::with_capacity(capacity)) }
+    #[pyo3(signature = (capacity = 0, json = false))]
+    fn new(capacity: usize, json: bool) -> Self {
+        Self { collected: Collected::Here(BytesMut::with_capacity(capacity)), json }
     }
 
     /// Appends one chunk and returns the length so far. A large one is copied later, on another thread.
@@ -49,7 +50,7 @@ impl Body {
         match GATHERER.as_ref().filter(|_| length >= COPY_HERE) {
             None => bytes.extend_from_slice(chunk.as_bytes()),
             Some(gatherer) => {
-                let mut gathering = gatherer.go_on(std::mem::take(bytes));
+                let mut gathering = gatherer.go_on(std::mem::take(bytes), self.json);
                 gathering.push(chunk.into());
                 self.collected = Collected::Beside(gathering);
             }

@@ -109,7 +109,7 @@ impl Tape {
 }
 
 /// A text and its table: what several readers go through, and only the first one scanned. Cheap to clone.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Scanned {
     text: Bytes,
     tape: Arc<Tape>,
