@@ -122,6 +122,13 @@ def test_an_unknown_encoding(sidecar: Sidecar, engine: ScriptedEngine, path: str
     assert not engine.requests
 
 
+@pytest.mark.parametrize("path", [CHAT, "/v1/messages"])
+def test_a_record_names_the_entry_of_what_was_refused(sidecar: Sidecar, path: str) -> None:
+    answer = sidecar.post(path, b"no gzip", {"content-encoding": "gzip"})
+    assert answer.status == 400
+    assert sidecar.record(answer)["entry"] == path
+
+
 @pytest.mark.case("B211", "B212")
 @pytest.mark.parametrize("path", ["/", "/api/hello"])
 def test_what_claude_code_asks_at_its_start(sidecar: Sidecar, engine: ScriptedEngine, path: str) -> None:

@@ -154,6 +154,21 @@ def test_parking_that_cannot_hold_a_conversation() -> None:
     assert "--conversation-cache-mib" in finding.advice
 
 
+def test_a_conversation_that_is_not_parked_counts_once() -> None:
+    watch = Watch(parking_budget_bytes=2048 * MIB, parking_enabled=1)
+    for turn in range(10):
+        watch.line(
+            "strata serve: conversation cache: skip parking (snapshot 3346 MiB exceeds available budget)"
+        )
+        watch.line(
+            "strata serve: swap: slot 0 NOT parked - it cannot be resumed and will be re-read from token 0"
+            f" ({100_000 + turn} tokens, budget/RAM refused)"
+        )
+    finding = watch.review()["parking-cannot-hold"]
+    assert (finding.count, finding.evidence["attempts"]) == (10, 10)
+    assert finding.evidence["skips"] == {"snapshot-over-budget": 10, "not-parked": 10}
+
+
 def test_a_machine_without_memory_to_park_in() -> None:
     watch = Watch(parking_enabled=1)
     watch.line("strata serve: parked-prefix budget 1.6 GiB, not 8.0: only 1.6 GiB of RAM is free")

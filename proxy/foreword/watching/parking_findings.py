@@ -181,7 +181,9 @@ def _cannot_hold(lately: _Lately, wall: float, budget: int | None, parking: Park
     reasons = Counter(skip.reason for skip in lately.skips)
     over = reasons["snapshot-over-budget"]
     refused = reasons["ram-admission"] + reasons["ram-floor"]
-    attempts = len(lately.parks) + len(lately.skips) - reasons["not-parked"]
+    # A slot that was given away unparked has said before why it was not parked.
+    skipped = len(lately.skips) - reasons["not-parked"]
+    attempts = len(lately.parks) + skipped
     starved = refused >= REFUSALS and refused >= REFUSED_SHARE * attempts
     if over < CANNOT_HOLD_SKIPS and not starved:
         return None
@@ -196,7 +198,7 @@ def _cannot_hold(lately: _Lately, wall: float, budget: int | None, parking: Park
         "parking-cannot-hold",
         "warning" if lately.parks else "critical",
         wall,
-        len(lately.skips),
+        skipped,
         advice,
         (),
         {

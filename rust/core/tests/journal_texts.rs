@@ -31,7 +31,18 @@ impl Room {
     /// Sends a prompt of which the engine reuses `reused` tokens.
     fn send(&mut self, who: &Who, prompt: &serde_json::Value, tokens: usize, reused: usize) -> (u64, Verdict) {
         let body = serde_json::json!({"model": "m", "prompt": prompt}).to_string();
-        let mut prompt = cut(Tape::new().scan(body.as_bytes()).unwrap(), Form::Completions, &self.profile);
+        self.body(who, &body, Form::Completions, tokens, reused)
+    }
+
+    /// Sends a text as the only message of a chat.
+    fn chat(&mut self, who: &Who, text: &str, reused: usize) -> (u64, Verdict) {
+        let messages = serde_json::json!([{"role": "user", "content": text}]);
+        let body = serde_json::json!({"model": "m", "messages": messages}).to_string();
+        self.body(who, &body, Form::Chat, text.len() / TOKEN, reused)
+    }
+
+    fn body(&mut self, who: &Who, body: &str, form: Form, tokens: usize, reused: usize) -> (u64, Verdict) {
+        let mut prompt = cut(Tape::new().scan(body.as_bytes()).unwrap(), form, &self.profile);
         self.journal.fit(&mut prompt, who);
         let standing = self.journal.look(&prompt, who);
         self.time += 1.0;
@@ -57,6 +68,21 @@ fn words(seed: usize, bytes: usize) -> String {
 
 fn blocks(bytes: usize) -> usize {
     bytes / TOKEN / BLOCK * BLOCK
+}
+
+#[test]
+fn a_text_and_a_chat_of_it_are_two_prompts() {
+    // A template wraps the one and not the other: to the engine they share nothing.
+    for session in [None, Some(1)] {
+        let (mut room, who) = (Room::new(), client(session));
+        let text = words(1, 3000);
+        assert_eq!(room.chat(&who, &text, 0).1.name.name(), "first");
+        assert_eq!(room.text(&who, &text, 0).1.name.name(), "first");
+        let (line, repeat) = room.text(&who, &text, blocks(text.len()));
+        assert_eq!((line, repeat.name.name()), (2, "repeat"));
+        let (line, repeat) = room.chat(&who, &text, blocks(text.len()));
+        assert_eq!((line, repeat.name.name()), (1, "repeat"));
+    }
 }
 
 #[test]

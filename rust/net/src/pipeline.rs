@@ -61,6 +61,7 @@ const NO_READER: &str = "an answer without a reader";
 pub(crate) async fn run(shared: Arc<Shared>, opening: Opening, outbox: Arc<Outbox>, stop: Arc<Stop>) {
     let mut record = Record::new(opening.route, opening.request_id.clone(), opening.body.len());
     record.client = who::client(&opening);
+    record.engine = shared.profile().engine.name();
     let anthropic = opening.target.starts_with("/v1/messages") || speaks_anthropic(&opening);
     let dialect = if anthropic { Dialect::Messages } else { Dialect::OpenAi };
     let mut exchange = Exchange {
@@ -116,20 +117,6 @@ async fn caught<T>(future: impl Future<Output = T>) -> Option<T> {
         Err(_) => std::task::Poll::Ready(None),
     })
     .await
-}
-
-/// The path of a known route, without its query.
-fn entry(opening: &Opening) -> &'static str {
-    match opening.route {
-        Route::Messages => "/v1/messages",
-        Route::CountTokens => "/v1/messages/count_tokens",
-        Route::Chat => "/v1/chat/completions",
-        Route::Completions => "/v1/completions",
-        Route::Responses => "/v1/responses",
-        Route::Models => "/v1/models",
-        Route::Model => "/v1/models/{id}",
-        Route::Other => "other",
-    }
 }
 
 fn speaks_anthropic(opening: &Opening) -> bool {
@@ -282,7 +269,6 @@ impl Exchange<'_> {
     /// Notes what was prepared and makes the call upstream of it.
     fn take_in(&mut self, opening: &Opening, prepared: Prepared) -> Result<(Call, Reader), Fault> {
         self.record.body_bytes.1 = prepared.body.len();
-        self.record.entry = entry(opening);
         let profile = self.shared.profile();
         self.record.engine = profile.engine.name();
         self.record.upstream_model = prepared

@@ -88,7 +88,7 @@ impl Record {
         Self {
             route,
             request_id,
-            entry: "other",
+            entry: entry(route),
             client: Client::default(),
             session: None,
             place: None,
@@ -270,6 +270,20 @@ impl Record {
             told.end()
         });
         json.raw("told", told.unwrap_or_else(|| "null".to_owned()));
+    }
+}
+
+/// The path of a known route, without its query.
+fn entry(route: Route) -> &'static str {
+    match route {
+        Route::Messages => "/v1/messages",
+        Route::CountTokens => "/v1/messages/count_tokens",
+        Route::Chat => "/v1/chat/completions",
+        Route::Completions => "/v1/completions",
+        Route::Responses => "/v1/responses",
+        Route::Models => "/v1/models",
+        Route::Model => "/v1/models/{id}",
+        Route::Other => "other",
     }
 }
 

@@ -42,6 +42,8 @@ pub enum Voice {
     Result,
     Image,
     Other,
+    /// All of a prompt that is one text, which no template wraps.
+    Bare,
 }
 
 /// Grows a prompt's segments, digests and blocks together.

@@ -69,7 +69,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn prompt(text: &[u8]) -> Prompt {
-        let tag = Tag { voice: Voice::User, opens: true };
+        let tag = Tag { voice: Voice::Bare, opens: true };
         let mut chain = Chain::default();
         chain.add(Path::member(Root::Prompt), Class::FirstUser, tag, text);
         let raw = Some(Raw::new(text, tag.link()));

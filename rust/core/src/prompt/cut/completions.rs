@@ -8,12 +8,12 @@ use crate::prompt::chain::Voice;
 pub(super) fn cut(root: Value<'_>, cutter: &mut Cutter<'_>) {
     let Some(prompt) = root.get("prompt") else { return };
     if let Some(text) = prompt.as_text() {
-        return cutter.add_raw(Voice::User, &text.bytes());
+        return cutter.add_raw(Voice::Bare, &text.bytes());
     }
     let mut items = prompt.items();
     match (items.next(), items.next()) {
         (Some(only), None) if only.kind() == Kind::String => {
-            only.as_text().into_iter().for_each(|text| cutter.add_raw(Voice::User, &text.bytes()));
+            only.as_text().into_iter().for_each(|text| cutter.add_raw(Voice::Bare, &text.bytes()));
         }
         (Some(only), None) if only.kind() == Kind::Array => add_ids(only, cutter),
         (Some(first), _) if first.kind() == Kind::Number => add_ids(prompt, cutter),
