@@ -663,7 +663,9 @@ mod tests {
         let mut scanning = Scanning::default();
         let mut cuts: Vec<_> = cuts.iter().map(|cut| cut % (text.len() + 1)).collect();
         cuts.sort_unstable();
-        cuts.into_iter().for_each(|cut| scanning.advance(&text[..cut]));
+        for cut in cuts {
+            scanning.advance(&text[..cut]);
+        }
         let scanned = scanning.end(Bytes::copy_from_slice(text))?;
         Ok(scanned.tape.nodes.clone())
     }
