@@ -543,6 +543,21 @@ impl<'t> Value<'t> {
         found
     }
 
+    /// The members with these names, found in one pass; of duplicates the last.
+    #[inline]
+    pub fn pick<const N: usize>(self, keys: [&str; N]) -> [Option<Value<'t>>; N] {
+        let mut found = [None; N];
+        let mut children = self.children(Kind::Object);
+        while let Some((name, value)) = children.next_entry() {
+            for (key, place) in keys.iter().zip(&mut found) {
+                if name.node().reads(self.text, key) {
+                    *place = Some(value);
+                }
+            }
+        }
+        found
+    }
+
     #[inline]
     fn children(self, kind: Kind) -> Items<'t> {
         let inside = if self.kind() == kind { self.nodes.get(1..) } else { None };

@@ -41,13 +41,13 @@ pub fn messages(body: Value<'_>, profile: &Profile, edits: &mut Edits, notes: &m
 
 /// A message of the Messages API as rule 2 sees it.
 pub fn messages_turn(message: Value<'_>) -> Turn {
-    let role = message.get("role").and_then(Value::as_text);
-    if role.is_some_and(|role| role.is("system") || role.is("developer")) {
+    let [role, content] = message.pick(["role", "content"]);
+    if role.and_then(Value::as_text).is_some_and(|role| role.is("system") || role.is("developer")) {
         return Turn::System;
     }
     let mut last = false;
     let mut results = false;
-    for block in message.get("content").into_iter().flat_map(Value::items) {
+    for block in content.into_iter().flat_map(Value::items) {
         last = is_type(block, "tool_result");
         results |= last;
     }

@@ -39,9 +39,9 @@ impl<'p> Path<'p> {
         invalid(format!("{self}: {what}"))
     }
 
-    /// The member `name` of `object`, which must be a string.
-    pub(super) fn string<'t>(&self, object: Value<'t>, name: &'static str) -> Result<Value<'t>, Fault> {
-        match object.get(name) {
+    /// `member`, the one called `name` of the object at this place, which must be a string.
+    pub(super) fn string<'t>(&self, member: Option<Value<'t>>, name: &'static str) -> Result<Value<'t>, Fault> {
+        match member {
             Some(value) if value.kind() == Kind::String => Ok(value),
             Some(_) => Err(self.key(name).fault("Input should be a valid string")),
             None => Err(self.key(name).fault("Field required")),
@@ -81,18 +81,19 @@ pub(super) fn parts(content: Value<'_>, path: Path<'_>, notes: &mut Notes) -> Re
 
 /// Adds the parts of one block.
 pub(super) fn add(block: Value<'_>, path: Path<'_>, notes: &mut Notes, parts: &mut Vec<Part>) -> Result<(), Fault> {
-    let kind = path.string(path.object(block)?, "type")?;
-    match &*kind.as_text().map(Text::decode).unwrap_or_default() {
-        "text" => push_text(Inside::of(path.string(block, "text")?), parts),
-        "image" => parts.push(image(block, notes)),
-        "document" => document(block, path, notes, parts)?,
-        "search_result" => search_result(block, path, notes, parts)?,
-        "tool_reference" | "tool_addition" => push_text(tool_news(block, " is available."), parts),
-        "tool_removal" => push_text(tool_news(block, " is no longer available."), parts),
+    let [kind, text] = path.object(block)?.pick(["type", "text"]);
+    let kind = path.string(kind, "type")?;
+    match &*kind.as_text().map(Text::bytes).unwrap_or_default() {
+        b"text" => push_text(Inside::of(path.string(text, "text")?), parts),
+        b"image" => parts.push(image(block, notes)),
+        b"document" => document(block, path, notes, parts)?,
+        b"search_result" => search_result(block, path, notes, parts)?,
+        b"tool_reference" | b"tool_addition" => push_text(tool_news(block, " is available."), parts),
+        b"tool_removal" => push_text(tool_news(block, " is no longer available."), parts),
         // A summary that stands for the conversation before it.
-        "compaction" if is_string(block, "content") => push_text(member(block, "content"), parts),
+        b"compaction" if is_string(block, "content") => push_text(member(block, "content"), parts),
         other => {
-            notes.note_dropped(other);
+            notes.note_dropped(&String::from_utf8_lossy(other));
             push_text(sentence("[", Inside::of(kind), " block omitted]"), parts);
         }
     }

@@ -2,7 +2,7 @@
 
 use super::Source;
 use super::blocks::{self, Path};
-use super::out::{Call, Content, Input, Inside, Message, Part, text_of};
+use super::out::{Call, Content, Input, Inside, Message, Part, Writer, text_of};
 use super::reasoning::{self, Thinking};
 use crate::error::Fault;
 use crate::json::{Kind, Text, Value};
@@ -13,24 +13,24 @@ use crate::profile::LateSystem;
 use crate::request::Notes;
 use crate::translate::tool_id;
 
-/// The conversation as it goes upstream.
-pub(super) struct Chat {
-    pub(super) messages: Vec<Message>,
-    /// Whether the last message is an assistant's text that the engine is to go on with.
+/// What was written of the conversation.
+pub(super) struct Written {
+    /// How many messages.
+    pub(super) messages: usize,
+    /// Whether the last one is an assistant's text that the engine is to go on with.
     pub(super) prefill: bool,
 }
 
-/// Translates the conversation.
+/// Writes `,"messages":[...]`.
 ///
 /// # Errors
 /// A fault that names the place where a message has no meaning (no role, content that is no text and no list, ...).
-pub(super) fn chat(source: &Source<'_>, notes: &mut Notes) -> Result<Chat, Fault> {
+pub(super) fn write(source: &Source<'_>, notes: &mut Notes, out: &mut Writer<'_>) -> Result<Written, Fault> {
     let list: Vec<_> = source.root.get("messages").into_iter().flat_map(Value::items).collect();
     let turns: Vec<_> = list.iter().map(|&message| messages_turn(message)).collect();
     let started = turns.iter().position(|turn| *turn != Turn::System).unwrap_or(turns.len());
-    let messages = Vec::with_capacity(list.len() + 1);
-    let mut builder = Builder { source, notes, messages, last_tool: None, held: Vec::new() };
-
+    out.raw(",\"messages\":[");
+    let mut builder = Builder { source, notes, out, written: 0, open: Vec::new(), last_tool: None, held: Vec::new() };
     let path = Path::root("messages");
     builder.head(&list[..started])?;
     let plan = late_system::plan(&turns, source.profile.late_system);
@@ -53,12 +53,15 @@ pub(super) fn chat(source: &Source<'_>, notes: &mut Notes) -> Result<Chat, Fault
         let what = "a final assistant message cannot be continued while thinking is enabled";
         return Err(path.item(list.len() - 1).fault(what));
     }
-    Ok(Chat { messages: builder.messages, prefill })
+    builder.settle();
+    builder.out.raw("]");
+    Ok(Written { messages: builder.written, prefill })
 }
 
 fn role_and_content<'t>(message: Value<'t>, path: Path<'_>) -> Result<(Text<'t>, Value<'t>), Fault> {
-    let role = path.string(path.object(message)?, "role")?;
-    let content = message.get("content").ok_or_else(|| path.key("content").fault("Field required"))?;
+    let [role, content] = path.object(message)?.pick(["role", "content"]);
+    let role = path.string(role, "role")?;
+    let content = content.ok_or_else(|| path.key("content").fault("Field required"))?;
     Ok((role.as_text().unwrap_or(Text::new(b"")), content))
 }
 
@@ -67,17 +70,35 @@ fn begins_with_thinking(message: Value<'_>) -> bool {
     first.is_some_and(|block| is_type(block, "thinking") || is_type(block, "redacted_thinking"))
 }
 
-struct Builder<'s, 'n> {
+struct Builder<'s, 'b, 'n> {
     source: &'s Source<'s>,
     notes: &'n mut Notes,
-    messages: Vec<Message>,
-    /// The last tool message so far.
+    out: &'n mut Writer<'b>,
+    /// How many messages are written.
+    written: usize,
+    /// What the last message that is no system message has become, and notes behind it: not written yet, since a note
+    /// may still be added to a result.
+    open: Vec<Message>,
+    /// The last tool message in `open`.
     last_tool: Option<usize>,
     /// Notes that wait for the results of the message with that index.
     held: Vec<(usize, Placement, Inside)>,
 }
 
-impl Builder<'_, '_> {
+impl Builder<'_, '_, '_> {
+    /// Writes the open messages.
+    fn settle(&mut self) {
+        let reasoning_field = reasoning::history_field(self.source.profile.engine);
+        for message in self.open.drain(..) {
+            if self.written > 0 {
+                self.out.raw(",");
+            }
+            self.out.message(&message, reasoning_field);
+            self.written += 1;
+        }
+        self.last_tool = None;
+    }
+
     /// The system message: the `system` field, then system messages in front of the conversation.
     fn head(&mut self, leading: &[Value<'_>]) -> Result<(), Fault> {
         let mut head = Head { text: Inside::default(), strip: self.source.profile.billing_header, notes: self.notes };
@@ -92,7 +113,7 @@ impl Builder<'_, '_> {
         }
         let text = head.text;
         if !text.is_empty() {
-            self.messages.push(Message::new("system", Content::Text(text)));
+            self.open.push(Message::new("system", Content::Text(text)));
         }
         Ok(())
     }
@@ -119,20 +140,21 @@ impl Builder<'_, '_> {
         let system = placement == Placement::Stay
             || matches!(placement, Placement::After(_)) && self.source.profile.late_system == LateSystem::System;
         if system {
-            return self.messages.push(Message::new("system", Content::Text(text)));
+            return self.open.push(Message::new("system", Content::Text(text)));
         }
         let (open, close) = late_system::wrapper(&text.texts(self.source.body));
         let mut note = Inside::own(open);
         note.append(text);
         note.add(close);
         let tool = self.last_tool.filter(|_| matches!(placement, Placement::Result(_)));
-        match tool.and_then(|index| self.messages.get_mut(index)) {
+        match tool.and_then(|index| self.open.get_mut(index)) {
             Some(Message { content: Content::Text(result), .. }) => result.join(note),
-            _ => self.messages.push(Message::new("user", Content::Text(note))),
+            _ => self.open.push(Message::new("user", Content::Text(note))),
         }
     }
 
     fn user(&mut self, index: usize, content: Value<'_>, path: Path<'_>) -> Result<(), Fault> {
+        self.settle();
         let mut own = Vec::new();
         // Engines take text only in tool messages: images go to the user message behind all of them.
         let mut hoisted = Vec::new();
@@ -142,8 +164,8 @@ impl Builder<'_, '_> {
                 if is_type(block, "tool_result") {
                     results = true;
                     let message = self.result(block, path.item(index), &mut hoisted)?;
-                    self.last_tool = Some(self.messages.len());
-                    self.messages.push(message);
+                    self.last_tool = Some(self.open.len());
+                    self.open.push(message);
                 } else {
                     blocks::add(block, path.item(index), self.notes, &mut own)?;
                 }
@@ -159,20 +181,21 @@ impl Builder<'_, '_> {
         }
         hoisted.append(&mut own);
         if !(results && hoisted.is_empty()) {
-            self.messages.push(Message::new("user", Content::of(hoisted)));
+            self.open.push(Message::new("user", Content::of(hoisted)));
         }
         Ok(())
     }
 
     /// The tool message for a `tool_result` block. Its images are added to `images`.
     fn result(&mut self, block: Value<'_>, path: Path<'_>, images: &mut Vec<Part>) -> Result<Message, Fault> {
-        let id = path.string(block, "tool_use_id")?;
-        let content = block.get("content").filter(|content| !content.is_null());
+        let [id, content, is_error] = block.pick(["tool_use_id", "content", "is_error"]);
+        let id = path.string(id, "tool_use_id")?;
+        let content = content.filter(|content| !content.is_null());
         let parts =
             content.map_or(Ok(Vec::new()), |content| blocks::parts(content, path.key("content"), self.notes))?;
         let (pictures, texts): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| matches!(part, Part::Image(_)));
         let text = text_of(texts);
-        let failed = block.get("is_error").and_then(Value::as_bool) == Some(true);
+        let failed = is_error.and_then(Value::as_bool) == Some(true);
         let text = match (failed, text.is_empty()) {
             (true, true) => Inside::own("Error"),
             (true, false) if !says_error(&text.texts(self.source.body)) => {
@@ -190,6 +213,7 @@ impl Builder<'_, '_> {
 
     /// Whether the message is plain text that an engine could go on with.
     fn assistant(&mut self, content: Value<'_>, path: Path<'_>) -> Result<bool, Fault> {
+        self.settle();
         let mut parts = Vec::new();
         let mut message = Message::new("assistant", Content::Null);
         if content.kind() == Kind::Array {
@@ -208,7 +232,7 @@ impl Builder<'_, '_> {
         if !text.is_empty() || message.calls.is_empty() {
             message.content = Content::Text(text);
         }
-        self.messages.push(message);
+        self.open.push(message);
         Ok(plain)
     }
 
@@ -220,23 +244,24 @@ impl Builder<'_, '_> {
         message: &mut Message,
         parts: &mut Vec<Part>,
     ) -> Result<(), Fault> {
-        let kind = path.string(path.object(block)?, "type")?.as_text().map(Text::decode).unwrap_or_default();
+        let [kind, id, name, input] = path.object(block)?.pick(["type", "id", "name", "input"]);
+        let kind = path.string(kind, "type")?.as_text().map(Text::bytes).unwrap_or_default();
         match &*kind {
-            "thinking" => {
+            b"thinking" => {
                 if reasoning::history_field(self.source.profile.engine).is_some() {
                     message.reasoning.join(block.get("thinking").map(Inside::of).unwrap_or_default());
                 }
             }
             // Sealed for Anthropic's own servers.
-            "redacted_thinking" => {}
-            "tool_use" => message.calls.push(Call {
-                id: engine_id(path.string(block, "id")?),
-                name: Inside::of(path.string(block, "name")?),
-                input: Input::of(block.get("input")),
+            b"redacted_thinking" => {}
+            b"tool_use" => message.calls.push(Call {
+                id: engine_id(path.string(id, "id")?),
+                name: Inside::of(path.string(name, "name")?),
+                input: Input::of(input),
             }),
             // What Anthropic's servers ran: no engine can go on with it.
-            server if server.ends_with("_tool_use") || server.ends_with("_tool_result") => {
-                self.notes.note_dropped(server);
+            server if server.ends_with(b"_tool_use") || server.ends_with(b"_tool_result") => {
+                self.notes.note_dropped(&String::from_utf8_lossy(server));
             }
             _ => blocks::add(block, path, self.notes, parts)?,
         }
@@ -259,8 +284,9 @@ impl Head<'_> {
             Kind::Array => {
                 for (index, block) in content.items().enumerate() {
                     let path = path.item(index);
-                    if is_type(path.object(block)?, "text") {
-                        self.add_text(path.string(block, "text")?);
+                    let [kind, text] = path.object(block)?.pick(["type", "text"]);
+                    if kind.and_then(Value::as_text).is_some_and(|kind| kind.is("text")) {
+                        self.add_text(path.string(text, "text")?);
                     } else {
                         let mut parts = Vec::new();
                         blocks::add(block, path, self.notes, &mut parts)?;

@@ -207,7 +207,7 @@ pub(super) struct Writer<'b> {
 impl<'b> Writer<'b> {
     /// A writer that takes spans from `body`.
     pub(super) fn new(body: &'b Bytes) -> Self {
-        Self { body, rope: Rope::new(), surrogates: has_surrogates(body) }
+        Self { body, rope: Rope::with_capacity(body.len() / 2), surrogates: has_surrogates(body) }
     }
 
     pub(super) fn finish(self) -> Rope {
@@ -296,9 +296,7 @@ impl<'b> Writer<'b> {
             Input::Own(own) => own,
         };
         let mended = if self.surrogates { mend(input) } else { Cow::Borrowed(input) };
-        let mut escaped = Vec::with_capacity(mended.len() + mended.len() / 8);
-        quote_compact(&mended, &mut escaped);
-        self.rope.push(&escaped);
+        self.rope.push_written(|out| quote_compact(&mended, out));
         self.raw("\"}}");
     }
 

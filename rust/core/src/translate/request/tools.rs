@@ -57,7 +57,7 @@ pub(super) fn tools<'t>(source: &Source<'t>, notes: &mut Notes) -> Result<Tools<
             names.insert(tool.get("name").map(decoded).unwrap_or_default(), Standing::Server);
             continue;
         }
-        let name = path.string(tool, "name")?;
+        let name = path.string(tool.get("name"), "name")?;
         let standing = if tool.get("defer_loading").and_then(Value::as_bool) == Some(true) {
             Standing::Deferred(tool)
         } else {
@@ -67,10 +67,14 @@ pub(super) fn tools<'t>(source: &Source<'t>, notes: &mut Notes) -> Result<Tools<
         names.insert(decoded(name), standing);
     }
 
+    let waiting = names.values().any(|standing| matches!(standing, Standing::Deferred(_)));
     for named in references(root) {
-        let Some(name) = tool_named(named).map(decoded) else { continue };
         let inline =
             named.get("tool").and_then(|tool| tool.get("definition")).filter(|tool| server_type(*tool).is_none());
+        if !waiting && inline.is_none() {
+            continue;
+        }
+        let Some(name) = tool_named(named).map(decoded) else { continue };
         match (names.get(&name), inline) {
             (Some(Standing::Deferred(tool)), _) => offered.push(*tool),
             (None, Some(tool)) => offered.push(tool),
@@ -86,7 +90,7 @@ pub(super) fn tools<'t>(source: &Source<'t>, notes: &mut Notes) -> Result<Tools<
         Some(kind) if kind.is("none") => Choice::None,
         Some(kind) if kind.is("tool") => {
             let path = Path::root("tool_choice");
-            let name = path.string(asked.unwrap_or(root), "name")?;
+            let name = path.string(asked.unwrap_or(root).get("name"), "name")?;
             match names.get(&decoded(name)) {
                 Some(Standing::Offered) => {}
                 Some(Standing::Deferred(tool)) => offered.push(*tool),
