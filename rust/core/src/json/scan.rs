@@ -488,6 +488,13 @@ impl<'t> Value<'t> {
         (node.kind == Kind::String).then(|| node.string(self.text))
     }
 
+    /// Whether it is a string that reads `plain` (escapes decoded).
+    #[inline]
+    pub fn reads(self, plain: &str) -> bool {
+        let node = self.node();
+        node.kind == Kind::String && node.reads(self.text, plain)
+    }
+
     /// `true` or `false`, if it is one.
     pub fn as_bool(self) -> Option<bool> {
         (self.kind() == Kind::Bool).then(|| self.raw() == b"true")
@@ -538,21 +545,6 @@ impl<'t> Value<'t> {
         while let Some((name, value)) = children.next_entry() {
             if name.node().reads(self.text, key) {
                 found = Some(value);
-            }
-        }
-        found
-    }
-
-    /// The members with these names, found in one pass; of duplicates the last.
-    #[inline]
-    pub fn pick<const N: usize>(self, keys: [&str; N]) -> [Option<Value<'t>>; N] {
-        let mut found = [None; N];
-        let mut children = self.children(Kind::Object);
-        while let Some((name, value)) = children.next_entry() {
-            for (key, place) in keys.iter().zip(&mut found) {
-                if name.node().reads(self.text, key) {
-                    *place = Some(value);
-                }
             }
         }
         found

@@ -7,6 +7,7 @@ pub mod late_system;
 use crate::json::{Edits, Kind, Text, Value};
 use crate::profile::{LateSystem, Profile};
 use crate::request::Notes;
+use crate::wire::messages::{Message, kind};
 use billing_header::Header;
 use late_system::{Placement, Turn};
 
@@ -40,15 +41,14 @@ pub fn messages(body: Value<'_>, profile: &Profile, edits: &mut Edits, notes: &m
 }
 
 /// A message of the Messages API as rule 2 sees it.
-pub fn messages_turn(message: Value<'_>) -> Turn {
-    let [role, content] = message.pick(["role", "content"]);
-    if role.and_then(Value::as_text).is_some_and(|role| role.is("system") || role.is("developer")) {
+pub(crate) fn messages_turn(message: &Message<'_>) -> Turn {
+    if message.is_from("system") || message.is_from("developer") {
         return Turn::System;
     }
     let mut last = false;
     let mut results = false;
-    for block in content.into_iter().flat_map(Value::items) {
-        last = is_type(block, "tool_result");
+    for block in message.blocks() {
+        last = kind(block).is_some_and(|kind| kind.is("tool_result"));
         results |= last;
     }
     if results { Turn::Results { last } } else { Turn::Other }
@@ -198,7 +198,7 @@ impl<'t, 'e> Run<'t, 'e> {
         }
         let turn = match self.dialect {
             Dialect::Chat => chat_turn,
-            Dialect::Messages => messages_turn,
+            Dialect::Messages => |message: Value<'_>| messages_turn(&Message::read(message)),
         };
         let turns: Vec<_> = self.messages.iter().map(|&message| turn(message)).collect();
         // What is put at one place is gathered, so that each place is edited once.

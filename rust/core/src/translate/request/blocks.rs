@@ -9,6 +9,7 @@ use super::out::{Inside, Part, text_of};
 use crate::error::Fault;
 use crate::json::{Kind, Text, Value};
 use crate::request::{Notes, invalid};
+use crate::wire::messages::Block;
 
 /// A place in the request, named as Anthropic's API names it: `messages.3.content.0`.
 #[derive(Clone, Copy)]
@@ -71,7 +72,8 @@ pub(super) fn parts(content: Value<'_>, path: Path<'_>, notes: &mut Notes) -> Re
         Kind::String => push_text(Inside::of(content), &mut parts),
         Kind::Array => {
             for (index, block) in content.items().enumerate() {
-                add(block, path.item(index), notes, &mut parts)?;
+                let path = path.item(index);
+                add(&Block::read(path.object(block)?), path, notes, &mut parts)?;
             }
         }
         _ => return Err(path.fault("Input should be a string or a list of content blocks")),
@@ -80,8 +82,8 @@ pub(super) fn parts(content: Value<'_>, path: Path<'_>, notes: &mut Notes) -> Re
 }
 
 /// Adds the parts of one block.
-pub(super) fn add(block: Value<'_>, path: Path<'_>, notes: &mut Notes, parts: &mut Vec<Part>) -> Result<(), Fault> {
-    let [kind, text] = path.object(block)?.pick(["type", "text"]);
+pub(super) fn add(block: &Block<'_>, path: Path<'_>, notes: &mut Notes, parts: &mut Vec<Part>) -> Result<(), Fault> {
+    let Block { value: block, kind, text, .. } = *block;
     let kind = path.string(kind, "type")?;
     match &*kind.as_text().map(Text::bytes).unwrap_or_default() {
         b"text" => push_text(Inside::of(path.string(text, "text")?), parts),

@@ -8,10 +8,11 @@ use crate::error::Fault;
 use crate::json::{Kind, Text, Value};
 use crate::normalize::billing_header::{self, Header};
 use crate::normalize::late_system::{self, Placement, Turn};
-use crate::normalize::{BILLING_HEADER, LATE_SYSTEM, is_type, messages_turn};
+use crate::normalize::{BILLING_HEADER, LATE_SYSTEM, messages_turn};
 use crate::profile::LateSystem;
 use crate::request::Notes;
 use crate::translate::tool_id;
+use crate::wire::messages::{self as wire, Block};
 
 /// What was written of the conversation.
 pub(super) struct Written {
@@ -26,8 +27,9 @@ pub(super) struct Written {
 /// # Errors
 /// A fault that names the place where a message has no meaning (no role, content that is no text and no list, ...).
 pub(super) fn write(source: &Source<'_>, notes: &mut Notes, out: &mut Writer<'_>) -> Result<Written, Fault> {
-    let list: Vec<_> = source.root.get("messages").into_iter().flat_map(Value::items).collect();
-    let turns: Vec<_> = list.iter().map(|&message| messages_turn(message)).collect();
+    let items = source.root.get("messages").into_iter().flat_map(Value::items);
+    let list: Vec<_> = items.map(wire::Message::read).collect();
+    let turns: Vec<_> = list.iter().map(messages_turn).collect();
     let started = turns.iter().position(|turn| *turn != Turn::System).unwrap_or(turns.len());
     out.raw(",\"messages\":[");
     let mut builder = Builder { source, notes, out, written: 0, open: Vec::new(), last_tool: None, held: Vec::new() };
@@ -35,7 +37,7 @@ pub(super) fn write(source: &Source<'_>, notes: &mut Notes, out: &mut Writer<'_>
     builder.head(&list[..started])?;
     let plan = late_system::plan(&turns, source.profile.late_system);
     let mut prefill = false;
-    for (index, (&message, placement)) in list.iter().zip(plan).enumerate().skip(started) {
+    for (index, (message, placement)) in list.iter().zip(plan).enumerate().skip(started) {
         let path = path.item(index);
         let (role, content) = role_and_content(message, path)?;
         prefill = false;
@@ -46,10 +48,7 @@ pub(super) fn write(source: &Source<'_>, notes: &mut Notes, out: &mut Writer<'_>
             _ => return Err(path.key("role").fault("Input should be 'user', 'assistant' or 'system'")),
         }
     }
-    if prefill
-        && Thinking::of(source.root) == Thinking::Enabled
-        && !list.last().is_some_and(|&last| begins_with_thinking(last))
-    {
+    if prefill && Thinking::of(source.root) == Thinking::Enabled && !list.last().is_some_and(begins_with_thinking) {
         let what = "a final assistant message cannot be continued while thinking is enabled";
         return Err(path.item(list.len() - 1).fault(what));
     }
@@ -58,16 +57,16 @@ pub(super) fn write(source: &Source<'_>, notes: &mut Notes, out: &mut Writer<'_>
     Ok(Written { messages: builder.written, prefill })
 }
 
-fn role_and_content<'t>(message: Value<'t>, path: Path<'_>) -> Result<(Text<'t>, Value<'t>), Fault> {
-    let [role, content] = path.object(message)?.pick(["role", "content"]);
-    let role = path.string(role, "role")?;
-    let content = content.ok_or_else(|| path.key("content").fault("Field required"))?;
+fn role_and_content<'t>(message: &wire::Message<'t>, path: Path<'_>) -> Result<(Text<'t>, Value<'t>), Fault> {
+    path.object(message.value)?;
+    let role = path.string(message.role, "role")?;
+    let content = message.content.ok_or_else(|| path.key("content").fault("Field required"))?;
     Ok((role.as_text().unwrap_or(Text::new(b"")), content))
 }
 
-fn begins_with_thinking(message: Value<'_>) -> bool {
-    let first = message.get("content").and_then(|content| content.items().next());
-    first.is_some_and(|block| is_type(block, "thinking") || is_type(block, "redacted_thinking"))
+fn begins_with_thinking(message: &wire::Message<'_>) -> bool {
+    let first = message.blocks().next().and_then(wire::kind);
+    first.is_some_and(|kind| kind.is("thinking") || kind.is("redacted_thinking"))
 }
 
 struct Builder<'s, 'b, 'n> {
@@ -100,12 +99,12 @@ impl Builder<'_, '_, '_> {
     }
 
     /// The system message: the `system` field, then system messages in front of the conversation.
-    fn head(&mut self, leading: &[Value<'_>]) -> Result<(), Fault> {
+    fn head(&mut self, leading: &[wire::Message<'_>]) -> Result<(), Fault> {
         let mut head = Head { text: Inside::default(), strip: self.source.profile.billing_header, notes: self.notes };
         if let Some(system) = self.source.root.get("system").filter(|system| !system.is_null()) {
             head.add(system, Path::root("system"))?;
         }
-        for (index, &message) in leading.iter().enumerate() {
+        for (index, message) in leading.iter().enumerate() {
             let path = Path::root("messages");
             let path = path.item(index);
             let (_, content) = role_and_content(message, path)?;
@@ -161,13 +160,15 @@ impl Builder<'_, '_, '_> {
         let mut results = false;
         if content.kind() == Kind::Array {
             for (index, block) in content.items().enumerate() {
-                if is_type(block, "tool_result") {
+                let path = path.item(index);
+                let block = Block::read(path.object(block)?);
+                if block.is("tool_result") {
                     results = true;
-                    let message = self.result(block, path.item(index), &mut hoisted)?;
+                    let message = self.result(&block, path, &mut hoisted)?;
                     self.last_tool = Some(self.open.len());
                     self.open.push(message);
                 } else {
-                    blocks::add(block, path.item(index), self.notes, &mut own)?;
+                    blocks::add(&block, path, self.notes, &mut own)?;
                 }
             }
         } else {
@@ -187,15 +188,14 @@ impl Builder<'_, '_, '_> {
     }
 
     /// The tool message for a `tool_result` block. Its images are added to `images`.
-    fn result(&mut self, block: Value<'_>, path: Path<'_>, images: &mut Vec<Part>) -> Result<Message, Fault> {
-        let [id, content, is_error] = block.pick(["tool_use_id", "content", "is_error"]);
-        let id = path.string(id, "tool_use_id")?;
-        let content = content.filter(|content| !content.is_null());
+    fn result(&mut self, block: &Block<'_>, path: Path<'_>, images: &mut Vec<Part>) -> Result<Message, Fault> {
+        let id = path.string(block.tool_use_id, "tool_use_id")?;
+        let content = block.content.filter(|content| !content.is_null());
         let parts =
             content.map_or(Ok(Vec::new()), |content| blocks::parts(content, path.key("content"), self.notes))?;
         let (pictures, texts): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| matches!(part, Part::Image(_)));
         let text = text_of(texts);
-        let failed = is_error.and_then(Value::as_bool) == Some(true);
+        let failed = block.is_error.and_then(Value::as_bool) == Some(true);
         let text = match (failed, text.is_empty()) {
             (true, true) => Inside::own("Error"),
             (true, false) if !says_error(&text.texts(self.source.body)) => {
@@ -218,7 +218,8 @@ impl Builder<'_, '_, '_> {
         let mut message = Message::new("assistant", Content::Null);
         if content.kind() == Kind::Array {
             for (index, block) in content.items().enumerate() {
-                self.said(block, path.item(index), &mut message, &mut parts)?;
+                let path = path.item(index);
+                self.said(&Block::read(path.object(block)?), path, &mut message, &mut parts)?;
             }
         } else {
             parts = blocks::parts(content, path, self.notes)?;
@@ -239,25 +240,24 @@ impl Builder<'_, '_, '_> {
     /// One block of an assistant's turn.
     fn said(
         &mut self,
-        block: Value<'_>,
+        block: &Block<'_>,
         path: Path<'_>,
         message: &mut Message,
         parts: &mut Vec<Part>,
     ) -> Result<(), Fault> {
-        let [kind, id, name, input] = path.object(block)?.pick(["type", "id", "name", "input"]);
-        let kind = path.string(kind, "type")?.as_text().map(Text::bytes).unwrap_or_default();
+        let kind = path.string(block.kind, "type")?.as_text().map(Text::bytes).unwrap_or_default();
         match &*kind {
             b"thinking" => {
                 if reasoning::history_field(self.source.profile.engine).is_some() {
-                    message.reasoning.join(block.get("thinking").map(Inside::of).unwrap_or_default());
+                    message.reasoning.join(block.thinking.map(Inside::of).unwrap_or_default());
                 }
             }
             // Sealed for Anthropic's own servers.
             b"redacted_thinking" => {}
             b"tool_use" => message.calls.push(Call {
-                id: engine_id(path.string(id, "id")?),
-                name: Inside::of(path.string(name, "name")?),
-                input: Input::of(input),
+                id: engine_id(path.string(block.id, "id")?),
+                name: Inside::of(path.string(block.name, "name")?),
+                input: Input::of(block.input),
             }),
             // What Anthropic's servers ran: no engine can go on with it.
             server if server.ends_with(b"_tool_use") || server.ends_with(b"_tool_result") => {
@@ -284,12 +284,12 @@ impl Head<'_> {
             Kind::Array => {
                 for (index, block) in content.items().enumerate() {
                     let path = path.item(index);
-                    let [kind, text] = path.object(block)?.pick(["type", "text"]);
-                    if kind.and_then(Value::as_text).is_some_and(|kind| kind.is("text")) {
-                        self.add_text(path.string(text, "text")?);
+                    let block = Block::read(path.object(block)?);
+                    if block.is("text") {
+                        self.add_text(path.string(block.text, "text")?);
                     } else {
                         let mut parts = Vec::new();
-                        blocks::add(block, path, self.notes, &mut parts)?;
+                        blocks::add(&block, path, self.notes, &mut parts)?;
                         self.text.join(text_of(parts));
                     }
                 }
@@ -321,11 +321,7 @@ impl Head<'_> {
 /// A call's id in the engine's own form.
 fn engine_id(literal: Value<'_>) -> Inside {
     let Some(text) = literal.as_text() else { return Inside::default() };
-    let id = text.decode();
-    let engine = tool_id::to_engine(&id);
-    if engine == id {
-        return Inside::of(literal);
-    }
+    let Some(engine) = tool_id::to_engine(&text.bytes()) else { return Inside::of(literal) };
     let mut written = Vec::new();
     crate::json::write_str(&engine, &mut written);
     let inside = written.get(1..written.len() - 1).unwrap_or_default();

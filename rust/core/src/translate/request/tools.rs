@@ -17,6 +17,7 @@ use crate::json::{Kind, Text, Value};
 use crate::normalize::is_type;
 use crate::profile::{Engine, Profile};
 use crate::request::{Notes, invalid};
+use crate::wire::messages::{Message, kind};
 
 /// What the engine may call, and how.
 pub(super) struct Tools<'t> {
@@ -140,8 +141,8 @@ fn decoded(literal: Value<'_>) -> Cow<'_, str> {
 fn references(root: Value<'_>) -> Vec<Value<'_>> {
     let mut found = Vec::new();
     let messages = root.get("messages").into_iter().flat_map(Value::items);
-    for block in messages.filter_map(|message| message.get("content")).flat_map(Value::items) {
-        let Some(kind) = block.get("type").and_then(Value::as_text) else { continue };
+    for block in messages.flat_map(|message| Message::read(message).blocks()) {
+        let Some(kind) = kind(block) else { continue };
         if kind.is("tool_use") || kind.is("tool_reference") || kind.is("tool_addition") {
             found.push(block);
         } else if kind.is("tool_result") {
