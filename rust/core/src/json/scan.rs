@@ -77,8 +77,12 @@ impl Node {
     /// Whether a string reads `plain`. Nearly always its length alone says no, which is what a look-up by key costs.
     #[inline]
     fn reads(self, text: &[u8], plain: &str) -> bool {
+        if self.escaped {
+            return self.string(text).is(plain);
+        }
         let length = (self.end - self.start) as usize;
-        (self.escaped || length == plain.len() + 2) && self.string(text).is(plain)
+        let at = self.start as usize + 1;
+        length == plain.len() + 2 && text.get(at..).is_some_and(|rest| rest.starts_with(plain.as_bytes()))
     }
 }
 

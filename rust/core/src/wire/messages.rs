@@ -103,3 +103,29 @@ pub(crate) fn kind(block: Value<'_>) -> Option<Text<'_>> {
     }
     kind?.as_text()
 }
+
+/// What a block that names a tool says of it: of its own, or in the objects within it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Named<'t> {
+    pub(crate) tool: Option<Value<'t>>,
+    pub(crate) definition: Option<Value<'t>>,
+    pub(crate) tool_name: Option<Value<'t>>,
+    pub(crate) name: Option<Value<'t>>,
+}
+
+impl<'t> Named<'t> {
+    pub(crate) fn read(value: Value<'t>) -> Self {
+        let mut named = Self::default();
+        for (name, value) in value.entries() {
+            let member = match () {
+                () if name.reads("name") => &mut named.name,
+                () if name.reads("tool_name") => &mut named.tool_name,
+                () if name.reads("tool") => &mut named.tool,
+                () if name.reads("definition") => &mut named.definition,
+                () => continue,
+            };
+            *member = Some(value);
+        }
+        named
+    }
+}

@@ -9,7 +9,7 @@ use super::out::{Inside, Part, text_of};
 use crate::error::Fault;
 use crate::json::{Kind, Text, Value};
 use crate::request::{Notes, invalid};
-use crate::wire::messages::Block;
+use crate::wire::messages::{Block, Named};
 
 /// A place in the request, named as Anthropic's API names it: `messages.3.content.0`.
 #[derive(Clone, Copy)]
@@ -186,9 +186,10 @@ fn search_result(block: Value<'_>, path: Path<'_>, notes: &mut Notes, parts: &mu
 
 /// The name of the tool that a block of the tool search or of a change of tools is about.
 pub(super) fn tool_named(block: Value<'_>) -> Option<Value<'_>> {
-    let tool = block.get("tool").unwrap_or(block);
-    let tool = tool.get("definition").unwrap_or(tool);
-    ["tool_name", "name"].iter().find_map(|name| tool.get(name)).filter(|name| name.kind() == Kind::String)
+    let mut named = Named::read(block);
+    named = named.tool.map_or(named, Named::read);
+    named = named.definition.map_or(named, Named::read);
+    named.tool_name.or(named.name).filter(|name| name.kind() == Kind::String)
 }
 
 fn tool_news(block: Value<'_>, news: &'static str) -> Inside {

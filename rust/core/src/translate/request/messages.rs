@@ -174,9 +174,7 @@ impl Builder<'_, '_, '_> {
         } else {
             own = blocks::parts(content, path, self.notes)?;
         }
-        let (due, held) = std::mem::take(&mut self.held).into_iter().partition(|(target, ..)| *target == index);
-        self.held = held;
-        let due: Vec<_> = due;
+        let due: Vec<_> = self.held.extract_if(.., |(target, ..)| *target == index).collect();
         for (_, placement, text) in due {
             self.put(placement, text);
         }
@@ -191,10 +189,11 @@ impl Builder<'_, '_, '_> {
     fn result(&mut self, block: &Block<'_>, path: Path<'_>, images: &mut Vec<Part>) -> Result<Message, Fault> {
         let id = path.string(block.tool_use_id, "tool_use_id")?;
         let content = block.content.filter(|content| !content.is_null());
-        let parts =
+        let mut parts =
             content.map_or(Ok(Vec::new()), |content| blocks::parts(content, path.key("content"), self.notes))?;
-        let (pictures, texts): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| matches!(part, Part::Image(_)));
-        let text = text_of(texts);
+        let before = images.len();
+        images.extend(parts.extract_if(.., |part| matches!(part, Part::Image(_))));
+        let text = text_of(parts);
         let failed = block.is_error.and_then(Value::as_bool) == Some(true);
         let text = match (failed, text.is_empty()) {
             (true, true) => Inside::own("Error"),
@@ -203,11 +202,10 @@ impl Builder<'_, '_, '_> {
                 marked.append(text);
                 marked
             }
-            (false, true) if pictures.is_empty() => Inside::own("(no output)"),
+            (false, true) if images.len() == before => Inside::own("(no output)"),
             (false, true) => Inside::own("(image follows)"),
             (_, false) => text,
         };
-        images.extend(pictures);
         Ok(Message { answers: Some(engine_id(id)), ..Message::new("tool", Content::Text(text)) })
     }
 
