@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use super::out::{Inside, Part, text_of};
+use super::out::{Few, Inside, Part, text_of};
 use crate::error::Fault;
 use crate::json::{Kind, Text, Value};
 use crate::request::{Notes, invalid};
@@ -66,8 +66,8 @@ impl fmt::Display for Path<'_> {
 }
 
 /// The parts of a content: a string or a list of blocks.
-pub(super) fn parts(content: Value<'_>, path: Path<'_>, notes: &mut Notes) -> Result<Vec<Part>, Fault> {
-    let mut parts = Vec::new();
+pub(super) fn parts(content: Value<'_>, path: Path<'_>, notes: &mut Notes) -> Result<Few<Part>, Fault> {
+    let mut parts = Few::default();
     match content.kind() {
         Kind::String => push_text(Inside::of(content), &mut parts),
         Kind::Array => {
@@ -82,7 +82,7 @@ pub(super) fn parts(content: Value<'_>, path: Path<'_>, notes: &mut Notes) -> Re
 }
 
 /// Adds the parts of one block.
-pub(super) fn add(block: &Block<'_>, path: Path<'_>, notes: &mut Notes, parts: &mut Vec<Part>) -> Result<(), Fault> {
+pub(super) fn add(block: &Block<'_>, path: Path<'_>, notes: &mut Notes, parts: &mut Few<Part>) -> Result<(), Fault> {
     let Block { value: block, kind, text, .. } = *block;
     let kind = path.string(kind, "type")?;
     match &*kind.as_text().map(Text::bytes).unwrap_or_default() {
@@ -102,7 +102,7 @@ pub(super) fn add(block: &Block<'_>, path: Path<'_>, notes: &mut Notes, parts: &
     Ok(())
 }
 
-fn push_text(text: Inside, parts: &mut Vec<Part>) {
+fn push_text(text: Inside, parts: &mut Few<Part>) {
     if !text.is_empty() {
         parts.push(Part::Text(text));
     }
@@ -141,7 +141,7 @@ fn image(block: Value<'_>, notes: &mut Notes) -> Part {
     }
 }
 
-fn document(block: Value<'_>, path: Path<'_>, notes: &mut Notes, parts: &mut Vec<Part>) -> Result<(), Fault> {
+fn document(block: Value<'_>, path: Path<'_>, notes: &mut Notes, parts: &mut Few<Part>) -> Result<(), Fault> {
     let source = block.get("source");
     let kind = source.and_then(|source| source.get("type")).and_then(Value::as_text);
     let mut head = member(block, "title");
@@ -155,7 +155,7 @@ fn document(block: Value<'_>, path: Path<'_>, notes: &mut Notes, parts: &mut Vec
             push_text(head, parts);
             let path = path.key("source");
             let content = source.get("content").ok_or_else(|| path.key("content").fault("Field required"))?;
-            parts.extend(self::parts(content, path.key("content"), notes)?);
+            parts.append(self::parts(content, path.key("content"), notes)?);
         }
         _ => {
             notes.note_dropped("document");
@@ -174,7 +174,7 @@ fn document(block: Value<'_>, path: Path<'_>, notes: &mut Notes, parts: &mut Vec
     Ok(())
 }
 
-fn search_result(block: Value<'_>, path: Path<'_>, notes: &mut Notes, parts: &mut Vec<Part>) -> Result<(), Fault> {
+fn search_result(block: Value<'_>, path: Path<'_>, notes: &mut Notes, parts: &mut Few<Part>) -> Result<(), Fault> {
     let mut text = member(block, "title");
     text.join(member(block, "source"));
     if let Some(content) = block.get("content") {

@@ -2,8 +2,9 @@
 
 use super::Source;
 use super::blocks::{self, Path};
-use super::out::{Call, Content, Input, Inside, Message, Part, Writer, text_of};
+use super::out::{Call, Content, Few, Input, Inside, Message, Part, Writer, text_of};
 use super::reasoning::{self, Thinking};
+use super::tools::References;
 use crate::error::Fault;
 use crate::json::{Kind, Text, Value};
 use crate::normalize::billing_header::{self, Header};
@@ -14,22 +15,25 @@ use crate::request::Notes;
 use crate::translate::tool_id;
 use crate::wire::messages::{self as wire, Block};
 
-/// What was written of the conversation.
-pub(super) struct Written {
+/// What was written of the conversation, and what it says of tools.
+pub(super) struct Written<'t> {
     /// How many messages.
     pub(super) messages: usize,
     /// Whether the last one is an assistant's text that the engine is to go on with.
     pub(super) prefill: bool,
+    pub(super) references: References<'t>,
 }
 
 /// Writes `,"messages":[...]`.
 ///
 /// # Errors
 /// A fault that names the place where a message has no meaning (no role, content that is no text and no list, ...).
-pub(super) fn write(source: &Source<'_>, notes: &mut Notes, out: &mut Writer<'_>) -> Result<Written, Fault> {
+pub(super) fn write<'t>(source: &Source<'t>, notes: &mut Notes, out: &mut Writer<'_>) -> Result<Written<'t>, Fault> {
     let items = source.root.get("messages").into_iter().flat_map(Value::items);
     let list: Vec<_> = items.map(wire::Message::read).collect();
-    let turns: Vec<_> = list.iter().map(messages_turn).collect();
+    let mut references = References::default();
+    let turn = |message| messages_turn(message, |block, kind| references.note(block, kind));
+    let turns: Vec<_> = list.iter().map(turn).collect();
     let started = turns.iter().position(|turn| *turn != Turn::System).unwrap_or(turns.len());
     out.raw(",\"messages\":[");
     let mut builder = Builder { source, notes, out, written: 0, open: Vec::new(), last_tool: None, held: Vec::new() };
@@ -54,7 +58,7 @@ pub(super) fn write(source: &Source<'_>, notes: &mut Notes, out: &mut Writer<'_>
     }
     builder.settle();
     builder.out.raw("]");
-    Ok(Written { messages: builder.written, prefill })
+    Ok(Written { messages: builder.written, prefill, references })
 }
 
 fn role_and_content<'t>(message: &wire::Message<'t>, path: Path<'_>) -> Result<(Text<'t>, Value<'t>), Fault> {
@@ -154,9 +158,9 @@ impl Builder<'_, '_, '_> {
 
     fn user(&mut self, index: usize, content: Value<'_>, path: Path<'_>) -> Result<(), Fault> {
         self.settle();
-        let mut own = Vec::new();
+        let mut own = Few::default();
         // Engines take text only in tool messages: images go to the user message behind all of them.
-        let mut hoisted = Vec::new();
+        let mut hoisted = Few::default();
         let mut results = false;
         if content.kind() == Kind::Array {
             for (index, block) in content.items().enumerate() {
@@ -178,7 +182,7 @@ impl Builder<'_, '_, '_> {
         for (_, placement, text) in due {
             self.put(placement, text);
         }
-        hoisted.append(&mut own);
+        hoisted.append(own);
         if !(results && hoisted.is_empty()) {
             self.open.push(Message::new("user", Content::of(hoisted)));
         }
@@ -186,14 +190,21 @@ impl Builder<'_, '_, '_> {
     }
 
     /// The tool message for a `tool_result` block. Its images are added to `images`.
-    fn result(&mut self, block: &Block<'_>, path: Path<'_>, images: &mut Vec<Part>) -> Result<Message, Fault> {
+    fn result(&mut self, block: &Block<'_>, path: Path<'_>, images: &mut Few<Part>) -> Result<Message, Fault> {
         let id = path.string(block.tool_use_id, "tool_use_id")?;
-        let content = block.content.filter(|content| !content.is_null());
-        let mut parts =
-            content.map_or(Ok(Vec::new()), |content| blocks::parts(content, path.key("content"), self.notes))?;
-        let before = images.len();
-        images.extend(parts.extract_if(.., |part| matches!(part, Part::Image(_))));
-        let text = text_of(parts);
+        let mut text = Inside::default();
+        let mut pictured = false;
+        if let Some(content) = block.content.filter(|content| !content.is_null()) {
+            for part in blocks::parts(content, path.key("content"), self.notes)? {
+                match part {
+                    Part::Text(piece) => text.join(piece),
+                    Part::Image(_) => {
+                        pictured = true;
+                        images.push(part);
+                    }
+                }
+            }
+        }
         let failed = block.is_error.and_then(Value::as_bool) == Some(true);
         let text = match (failed, text.is_empty()) {
             (true, true) => Inside::own("Error"),
@@ -202,7 +213,7 @@ impl Builder<'_, '_, '_> {
                 marked.append(text);
                 marked
             }
-            (false, true) if images.len() == before => Inside::own("(no output)"),
+            (false, true) if !pictured => Inside::own("(no output)"),
             (false, true) => Inside::own("(image follows)"),
             (_, false) => text,
         };
@@ -212,7 +223,7 @@ impl Builder<'_, '_, '_> {
     /// Whether the message is plain text that an engine could go on with.
     fn assistant(&mut self, content: Value<'_>, path: Path<'_>) -> Result<bool, Fault> {
         self.settle();
-        let mut parts = Vec::new();
+        let mut parts = Few::default();
         let mut message = Message::new("assistant", Content::Null);
         if content.kind() == Kind::Array {
             for (index, block) in content.items().enumerate() {
@@ -241,7 +252,7 @@ impl Builder<'_, '_, '_> {
         block: &Block<'_>,
         path: Path<'_>,
         message: &mut Message,
-        parts: &mut Vec<Part>,
+        parts: &mut Few<Part>,
     ) -> Result<(), Fault> {
         let kind = path.string(block.kind, "type")?.as_text().map(Text::bytes).unwrap_or_default();
         match &*kind {
@@ -286,7 +297,7 @@ impl Head<'_> {
                     if block.is("text") {
                         self.add_text(path.string(block.text, "text")?);
                     } else {
-                        let mut parts = Vec::new();
+                        let mut parts = Few::default();
                         blocks::add(&block, path, self.notes, &mut parts)?;
                         self.text.join(text_of(parts));
                     }

@@ -87,7 +87,7 @@ fn conversation<'a>(source: &Source<'a>, notes: &mut Notes) -> Result<(Writer<'a
     }
     let conversation = messages::write(source, notes, &mut out)?;
     notes.messages = Some(conversation.messages);
-    let tools = tools::tools(source, notes)?;
+    let tools = tools::tools(source, &conversation.references, notes)?;
     tools.write(source.profile.engine, &mut out);
     Ok((out, tools, conversation.prefill))
 }
