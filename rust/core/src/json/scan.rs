@@ -509,7 +509,10 @@ impl<'t> Value<'t> {
         if self.kind() != Kind::Number {
             return None;
         }
-        std::str::from_utf8(self.raw()).ok()?.parse().ok()
+        self.raw().iter().try_fold(0_u64, |number, digit| {
+            let digit = digit.is_ascii_digit().then(|| digit - b'0')?;
+            number.checked_mul(10)?.checked_add(u64::from(digit))
+        })
     }
 
     /// The number nearest to what is written, if it is one.
@@ -629,6 +632,22 @@ mod tests {
         let items: Vec<_> = list.items().map(|item| item.raw().to_vec()).collect();
         assert_eq!(items, [&b"1"[..], br#"{"b":"x\"y"}"#, b"[]"]);
         assert!(root.get("c").unwrap().is_null());
+    }
+
+    #[test]
+    fn whole_numbers_are_those_that_fit() {
+        for (text, number) in [
+            ("0", Some(0)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("18446744073709551616", None),
+            ("100000000000000000000", None),
+            ("-0", None),
+            ("1.0", None),
+            ("1e3", None),
+            ("\"1\"", None),
+        ] {
+            assert_eq!(Tape::new().scan(text.as_bytes()).unwrap().as_u64(), number, "{text}");
+        }
     }
 
     #[test]

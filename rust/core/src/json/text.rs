@@ -340,6 +340,15 @@ mod tests {
         decoded
     }
 
+    #[test]
+    fn numbers_are_written_in_full() {
+        for number in [0, 7, 10, 1_234_567_890, u64::MAX] {
+            let mut out = Vec::new();
+            write_u64(number, &mut out);
+            assert_eq!(out, number.to_string().as_bytes());
+        }
+    }
+
     proptest! {
         #[test]
         fn long_texts_are_decoded_as_byte_after_byte(
