@@ -195,9 +195,9 @@ impl Machine {
             return Ok(());
         }
         let Stop { reason, sequence } = self.turn.end(out);
-        out.extend_from_slice(
-            format!("event: message_delta\ndata: {{\"type\":\"message_delta\",\"delta\":{{\"stop_reason\":\"{reason}\",\"stop_sequence\":").as_bytes(),
-        );
+        out.extend_from_slice(b"event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"");
+        out.extend_from_slice(reason.as_bytes());
+        out.extend_from_slice(b"\",\"stop_sequence\":");
         match sequence {
             Some(sequence) => write_str(&sequence, out),
             None => out.extend_from_slice(b"null"),
@@ -235,9 +235,9 @@ impl Machine {
 
 /// Writes `message_start`.
 pub(crate) fn write_head(id: &str, model: &str, usage: ClientUsage, diagnostics: Option<&str>, out: &mut Vec<u8>) {
-    out.extend_from_slice(
-        format!("event: message_start\ndata: {{\"type\":\"message_start\",\"message\":{{\"id\":\"{id}\",\"type\":\"message\",\"role\":\"assistant\",\"model\":").as_bytes(),
-    );
+    out.extend_from_slice(b"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"");
+    out.extend_from_slice(id.as_bytes());
+    out.extend_from_slice(br#"","type":"message","role":"assistant","model":"#);
     write_str(model, out);
     out.extend_from_slice(br#","content":[],"stop_reason":null,"stop_sequence":null,"#);
     if let Some(diagnostics) = diagnostics {
