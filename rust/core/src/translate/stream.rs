@@ -172,8 +172,11 @@ impl Machine {
             let known = usage.prompt.is_some() && usage.cached.is_some();
             self.head(known.then(|| ClientUsage { output: 0, ..usage.client(self.usage) }), out);
         }
-        self.turn.read(&chunk, out)?;
-        self.frame.learn(data, &chunk);
+        let piece = chunk.only_piece();
+        if !piece.as_ref().is_some_and(|piece| self.turn.piece(piece.of, piece.inside, out)) {
+            self.turn.read(&chunk, out)?;
+        }
+        self.frame.learn(data, piece);
         if self.turn.is_finished() && chunk.brings_only_usage() {
             self.stop(out)?;
         }
