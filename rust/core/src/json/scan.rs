@@ -17,8 +17,8 @@ use super::text::{SHORT_ESCAPES, Text};
 /// How deep arrays and objects may nest. Deeper text is an error, never a deep stack.
 pub const MAX_DEPTH: usize = 512;
 
-/// Room for one value is made for so many bytes of text, in which a request's body rarely has more than one.
-const BYTES_A_NODE: usize = 32;
+/// Room for one value or escape is made for so many bytes of text, in which a request's body rarely has more than one.
+const BYTES_A_NODE: usize = 16;
 
 /// The six kinds of JSON value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,36 +54,14 @@ impl fmt::Display for SyntaxError {
 
 impl std::error::Error for SyntaxError {}
 
-/// One value's place.
+/// A value's place, or that of an escape in a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Node {
-    start: u32,
+pub(super) struct Node {
+    pub(super) start: u32,
     end: u32,
-    /// Nodes of the value, its own and those of all that is in it.
+    /// Nodes of the value, its own and those of all that is in it: of a string, its escapes.
     count: u32,
     kind: Kind,
-    /// Whether a string has escapes.
-    escaped: bool,
-}
-
-impl Node {
-    /// The text of a string.
-    #[inline]
-    fn string(self, text: &[u8]) -> Text<'_> {
-        let inside = text.get(self.start as usize + 1..(self.end as usize).saturating_sub(1));
-        Text::scanned(inside.unwrap_or_default(), self.escaped)
-    }
-
-    /// Whether a string reads `plain`. Nearly always its length alone says no, which is what a look-up by key costs.
-    #[inline]
-    fn reads(self, text: &[u8], plain: &str) -> bool {
-        if self.escaped {
-            return self.string(text).is(plain);
-        }
-        let length = (self.end - self.start) as usize;
-        let at = self.start as usize + 1;
-        length == plain.len() + 2 && text.get(at..).is_some_and(|rest| rest.starts_with(plain.as_bytes()))
-    }
 }
 
 /// The scanner's table. Keep one and scan many texts with it: it allocates only to grow.
@@ -107,7 +85,7 @@ impl Tape {
         fits(text)?;
         self.nodes.clear();
         self.open.clear();
-        Scanner::new(text, self, Place::default()).run(true).1?;
+        Scanner::run(text, self, Place::default(), true).1?;
         Ok(Value { text, nodes: &self.nodes })
     }
 }
@@ -151,7 +129,7 @@ impl Scanning {
     pub fn advance(&mut self, text: &[u8]) {
         if fits(text).is_ok() {
             // What it met is the text's end so far, or a fault, which is met again at the end.
-            (self.place, _) = Scanner::new(text, &mut self.tape, self.place).run(false);
+            (self.place, _) = Scanner::run(text, &mut self.tape, self.place, false);
         }
     }
 
@@ -161,7 +139,7 @@ impl Scanning {
     /// As [`Tape::scan`] of `text`.
     pub fn end(mut self, text: Bytes) -> Result<Scanned, SyntaxError> {
         fits(&text)?;
-        Scanner::new(&text, &mut self.tape, self.place).run(true).1?;
+        Scanner::run(&text, &mut self.tape, self.place, true).1?;
         Ok(Scanned { text, tape: Arc::new(self.tape) })
     }
 }
@@ -177,8 +155,8 @@ struct Place {
     next: Next,
     /// The innermost open container.
     inside: Option<Kind>,
-    /// Of a string that is to be gone on with: where it starts, and whether it had escapes so far.
-    begun: Option<(usize, bool)>,
+    /// The node of a string that is to be gone on with.
+    begun: Option<usize>,
 }
 
 /// What comes next by the grammar.
@@ -207,15 +185,14 @@ struct Scanner<'t> {
 }
 
 impl<'t> Scanner<'t> {
-    fn new(text: &'t [u8], tape: &'t mut Tape, place: Place) -> Self {
+    /// Goes on from a place to the end of the text, and says how far it came. Without the `whole` text that is always an
+    /// error.
+    fn run(text: &'t [u8], tape: &'t mut Tape, place: Place, whole: bool) -> (Place, Result<(), SyntaxError>) {
         tape.nodes.reserve(text.len().saturating_sub(place.at) / BYTES_A_NODE);
-        Self { text, marks: Marks::new(text), nodes: &mut tape.nodes, open: &mut tape.open, place }
-    }
-
-    /// Goes on to the end of the text, and says how far it came. Without the `whole` text that is always an error.
-    fn run(mut self, whole: bool) -> (Place, Result<(), SyntaxError>) {
-        let outcome = self.steps(whole);
-        (self.place, outcome)
+        // Made here, so that the compiler can keep all of it in registers.
+        let mut scanner = Self { text, marks: Marks::new(text), nodes: &mut tape.nodes, open: &mut tape.open, place };
+        let outcome = scanner.steps(whole);
+        (scanner.place, outcome)
     }
 
     #[inline]
@@ -284,7 +261,8 @@ impl<'t> Scanner<'t> {
             Some(b'n') => (word(self.text, start, b"null")?, Kind::Null),
             _ => return fail(start, "a value"),
         };
-        self.leaf(start, end, kind, false);
+        self.nodes.push(Node { start: narrow(start), end: narrow(end), count: 1, kind });
+        self.place.at = end;
         self.place.next = Next::Behind;
         Ok(())
     }
@@ -303,67 +281,62 @@ impl<'t> Scanner<'t> {
     /// Goes behind a string. Where the text ends in it, it is gone on with from there.
     #[inline]
     fn string(&mut self) -> Result<(), SyntaxError> {
-        let (start, mut escaped, mut at) = match self.place.begun.take() {
-            None => (self.place.at, false, self.place.at + 1),
-            Some((start, escaped)) => (start, escaped, self.place.at),
+        let (index, from) = match self.place.begun.take() {
+            None => (self.begin(Kind::String), self.place.at + 1),
+            Some(index) => (index, self.place.at),
         };
-        let error = loop {
-            at = self.marks.next(at);
-            match self.text.get(at) {
-                Some(b'"') => {
-                    self.leaf(start, at + 1, Kind::String, escaped);
-                    self.place.next = if self.place.next == Next::Key { Next::Colon } else { Next::Behind };
-                    return Ok(());
-                }
-                Some(b'\\') => match behind_escape(self.text, at) {
-                    Some(behind) => (at, escaped) = (behind, true),
-                    None => break unknown_escape(self.text, at),
-                },
-                Some(_) => break SyntaxError { at, expected: "an escape for this control character" },
-                None => break SyntaxError { at, expected: "a closing quote" },
-            }
-        };
-        self.place = Place { at, begun: Some((start, escaped)), ..self.place };
-        Err(error)
-    }
-
-    // Offsets fit: `fits` refuses longer texts, and a text has no more nodes than bytes.
-    #[allow(clippy::cast_possible_truncation)]
-    #[inline]
-    fn leaf(&mut self, start: usize, end: usize, kind: Kind, escaped: bool) {
-        self.nodes.push(Node { start: start as u32, end: end as u32, count: 1, kind, escaped });
-        self.place.at = end;
+        let mut at = self.marks.next(from);
+        let mut fault = "an escape for this control character";
+        if self.text.get(at) == Some(&b'\\') {
+            (at, fault) = behind_escapes(self.text, at, &mut self.marks, self.nodes);
+        }
+        if self.text.get(at) == Some(&b'"') {
+            self.end(index, at + 1);
+            self.place.next = if self.place.next == Next::Key { Next::Colon } else { Next::Behind };
+            return Ok(());
+        }
+        self.place = Place { at, begun: Some(index), ..self.place };
+        fail(at, if at == self.text.len() { "a closing quote" } else { fault })
     }
 
     /// Goes into a container.
-    #[allow(clippy::cast_possible_truncation)]
     #[inline]
     fn open(&mut self, kind: Kind) -> Result<(), SyntaxError> {
         if self.open.len() == MAX_DEPTH {
             return fail(self.place.at, "less nesting");
         }
-        self.open.push(self.nodes.len() as u32);
-        self.nodes.push(Node { start: self.place.at as u32, end: 0, count: 0, kind, escaped: false });
+        let index = self.begin(kind);
+        self.open.push(narrow(index));
         self.place.at += 1;
         self.place.next = Next::First;
         self.place.inside = Some(kind);
         Ok(())
     }
 
-    #[allow(clippy::cast_possible_truncation)]
     #[inline]
     fn close(&mut self) {
-        let all = self.nodes.len() as u32;
-        let end = self.place.at + 1;
-        if let Some(index) = self.open.pop()
-            && let Some(node) = self.nodes.get_mut(index as usize)
-        {
-            node.end = end as u32;
-            node.count = all - index;
+        if let Some(index) = self.open.pop() {
+            self.end(index as usize, self.place.at + 1);
         }
-        self.place.at = end;
         self.place.next = Next::Behind;
         self.place.inside = self.open.last().and_then(|&index| Some(self.nodes.get(index as usize)?.kind));
+    }
+
+    /// A node for what begins here.
+    #[inline]
+    fn begin(&mut self, kind: Kind) -> usize {
+        self.nodes.push(Node { start: narrow(self.place.at), end: 0, count: 1, kind });
+        self.nodes.len() - 1
+    }
+
+    /// Goes to the end of the value that has this node. What came since is in it.
+    #[inline]
+    fn end(&mut self, index: usize, end: usize) {
+        let count = self.nodes.len() - index;
+        if let Some(node) = self.nodes.get_mut(index) {
+            (node.end, node.count) = (narrow(end), narrow(count));
+        }
+        self.place.at = end;
     }
 
     #[inline]
@@ -382,6 +355,29 @@ impl<'t> Scanner<'t> {
 #[cold]
 fn fail<T>(at: usize, expected: &'static str) -> Result<T, SyntaxError> {
     Err(SyntaxError { at, expected })
+}
+
+/// Offsets fit: `fits` refuses longer texts, and a text has no more nodes than bytes.
+#[allow(clippy::cast_possible_truncation)]
+#[inline]
+fn narrow(offset: usize) -> u32 {
+    offset as u32
+}
+
+/// Goes over the escapes of a string, the first of which is at `at`, with a node for each: to the first marked byte that is
+/// none, and what the grammar wants there unless it is a quote.
+fn behind_escapes(
+    text: &[u8],
+    mut at: usize,
+    marks: &mut Marks<'_, Specials>,
+    nodes: &mut Vec<Node>,
+) -> (usize, &'static str) {
+    while text.get(at) == Some(&b'\\') {
+        let Some(end) = behind_escape(text, at) else { return (at, known_escape(text, at)) };
+        nodes.push(Node { start: narrow(at), end: narrow(end), count: 1, kind: Kind::String });
+        at = marks.next(end);
+    }
+    (at, "an escape for this control character")
 }
 
 /// The end of the number at `at`.
@@ -425,9 +421,8 @@ fn behind_unicode_escape(text: &[u8], at: usize) -> Option<usize> {
 }
 
 #[cold]
-fn unknown_escape(text: &[u8], at: usize) -> SyntaxError {
-    let expected = if text.get(at + 1) == Some(&b'u') { "four hex digits after \\u" } else { "a known escape" };
-    SyntaxError { at, expected }
+fn known_escape(text: &[u8], at: usize) -> &'static str {
+    if text.get(at + 1) == Some(&b'u') { "four hex digits after \\u" } else { "a known escape" }
 }
 
 /// Whether `raw` may stand between the quotes of a string literal.
@@ -488,15 +483,35 @@ impl<'t> Value<'t> {
     /// The string, if it is one.
     #[inline]
     pub fn as_text(self) -> Option<Text<'t>> {
+        (self.kind() == Kind::String).then(|| self.string())
+    }
+
+    /// The text of what is known to be a string.
+    #[inline]
+    fn string(self) -> Text<'t> {
         let node = self.node();
-        (node.kind == Kind::String).then(|| node.string(self.text))
+        let start = node.start as usize + 1;
+        let inside = self.text.get(start..(node.end as usize).saturating_sub(1)).unwrap_or_default();
+        Text::scanned(inside, start, self.nodes.get(1..).unwrap_or_default())
     }
 
     /// Whether it is a string that reads `plain` (escapes decoded).
     #[inline]
     pub fn reads(self, plain: &str) -> bool {
+        self.kind() == Kind::String && self.string_reads(plain)
+    }
+
+    /// The same of what is known to be a string. Nearly always its length alone says no, which is what a look-up by key
+    /// costs.
+    #[inline]
+    fn string_reads(self, plain: &str) -> bool {
         let node = self.node();
-        node.kind == Kind::String && node.reads(self.text, plain)
+        if node.count > 1 {
+            return escaped_reads(self.text, self.nodes, plain);
+        }
+        let length = (node.end - node.start) as usize;
+        let at = node.start as usize + 1;
+        length == plain.len() + 2 && self.text.get(at..).is_some_and(|rest| rest.starts_with(plain.as_bytes()))
     }
 
     /// `true` or `false`, if it is one.
@@ -534,6 +549,7 @@ impl<'t> Value<'t> {
     }
 
     /// The members of an object with their keys as values, for edits that need the keys' spans.
+    #[inline]
     pub fn entries(self) -> impl Iterator<Item = (Value<'t>, Value<'t>)> {
         let mut children = self.children(Kind::Object);
         std::iter::from_fn(move || children.next_entry())
@@ -550,7 +566,7 @@ impl<'t> Value<'t> {
         let mut found = None;
         let mut children = self.children(Kind::Object);
         while let Some((name, value)) = children.next_entry() {
-            if name.node().reads(self.text, key) {
+            if name.string_reads(key) {
                 found = Some(value);
             }
         }
@@ -562,6 +578,12 @@ impl<'t> Value<'t> {
         let inside = if self.kind() == kind { self.nodes.get(1..) } else { None };
         Items { text: self.text, nodes: inside.unwrap_or_default() }
     }
+}
+
+/// [`Value::string_reads`] of a string with escapes.
+#[cold]
+fn escaped_reads(text: &[u8], nodes: &[Node], plain: &str) -> bool {
+    Value { text, nodes }.string().is(plain)
 }
 
 /// Iterates over an array's items.
@@ -576,10 +598,7 @@ impl<'t> Items<'t> {
     /// Of an object's children, the next key and its value.
     #[inline]
     fn next_entry(&mut self) -> Option<(Value<'t>, Value<'t>)> {
-        // A key has one node: what is behind it is its value.
-        let (key, values) = self.nodes.split_at_checked(1)?;
-        self.nodes = values;
-        Some((Value { text: self.text, nodes: key }, self.next()?))
+        Some((self.next()?, self.next()?))
     }
 }
 
@@ -607,7 +626,7 @@ impl<'t> Iterator for Members<'t> {
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         let (key, value) = self.entries.next_entry()?;
-        Some((key.node().string(key.text), value))
+        Some((key.string(), value))
     }
 }
 

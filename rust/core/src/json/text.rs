@@ -2,28 +2,38 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
-use std::ops::Range;
 
 use super::marks::{Escapes, Marks};
+use super::scan::Node;
 
 /// The inside of a JSON string literal, escapes and all.
 #[derive(Clone, Copy, Debug)]
 pub struct Text<'t> {
     raw: &'t [u8],
-    /// Known to have no escapes.
-    plain: bool,
+    escapes: Known<'t>,
+}
+
+/// What is known of the escapes in a text.
+#[derive(Clone, Copy, Debug)]
+enum Known<'t> {
+    Nothing,
+    /// All of them, in a longer text in which this one begins at `start`.
+    All {
+        start: usize,
+        nodes: &'t [Node],
+    },
 }
 
 impl<'t> Text<'t> {
     /// Takes the bytes between the quotes of a literal.
     pub fn new(raw: &'t [u8]) -> Self {
-        Self { raw, plain: false }
+        Self { raw, escapes: Known::Nothing }
     }
 
-    /// The same of a literal of which the scanner knows whether it has escapes.
+    /// The same of a literal whose inside begins at `start` of a scanned text and has these escapes.
     #[inline]
-    pub(super) fn scanned(raw: &'t [u8], escaped: bool) -> Self {
-        Self { raw, plain: !escaped }
+    pub(super) fn scanned(raw: &'t [u8], start: usize, nodes: &'t [Node]) -> Self {
+        Self { raw, escapes: Known::All { start, nodes } }
     }
 
     /// The bytes between the quotes, as written.
@@ -38,13 +48,20 @@ impl<'t> Text<'t> {
 
     /// Whether there are escapes in the string.
     pub fn is_escaped(self) -> bool {
-        !self.plain && memchr::memchr(b'\\', self.raw).is_some()
+        match self.escapes {
+            Known::Nothing => memchr::memchr(b'\\', self.raw).is_some(),
+            Known::All { nodes, .. } => !nodes.is_empty(),
+        }
     }
 
     /// Whether the string reads `plain` (escapes decoded).
     #[inline]
     pub fn is(self, plain: &str) -> bool {
-        if self.plain { self.raw == plain.as_bytes() } else { self.reads(plain) }
+        if matches!(self.escapes, Known::All { nodes: [], .. }) {
+            self.raw == plain.as_bytes()
+        } else {
+            self.reads(plain)
+        }
     }
 
     fn reads(self, plain: &str) -> bool {
@@ -63,17 +80,10 @@ impl<'t> Text<'t> {
 
     /// How many bytes of UTF-8 the string is.
     pub fn decoded_len(self) -> usize {
-        let mut len = self.raw.len();
-        if !self.plain {
-            let mut marks = Marks::<Escapes>::new(self.raw);
-            let mut at = marks.next(0);
-            while let Some(rest @ [_, ..]) = self.raw.get(at..) {
-                let (character, used) = unescape(rest);
-                len = len + character.len_utf8() - used;
-                at = marks.next(at + used);
-            }
+        match self.escapes {
+            Known::Nothing => decoded_len(self.raw, find_escapes(self.raw)),
+            Known::All { start, nodes } => decoded_len(self.raw, known_escapes(start, nodes)),
         }
-        len
     }
 
     /// The string itself. Lone surrogate escapes and invalid UTF-8 become U+FFFD.
@@ -102,81 +112,117 @@ impl<'t> Text<'t> {
 
     /// Appends [`Text::bytes`] to `out`.
     pub fn decode_into(self, out: &mut Vec<u8>) {
-        if self.plain {
-            return out.extend_from_slice(self.raw);
+        match self.escapes {
+            Known::Nothing => decode(self.raw, find_escapes(self.raw), out),
+            Known::All { nodes: [], .. } => out.extend_from_slice(self.raw),
+            Known::All { start, nodes } => decode(self.raw, known_escapes(start, nodes), out),
         }
-        let mut marks = Marks::<Escapes>::new(self.raw);
-        let mut gathered = Gathered::new(out);
-        let mut from = 0;
-        loop {
-            let at = marks.next(from);
-            gathered.add_run(self.raw, from..at);
-            let Some(rest @ [_, ..]) = self.raw.get(at..) else { break };
-            match rest.get(1).map_or(0, |&letter| SHORT_ESCAPES[usize::from(letter)]) {
-                0 => {
-                    let (character, used) = unescape(rest);
-                    gathered.add(character.encode_utf8(&mut [0; 4]).as_bytes());
-                    from = at + used;
-                }
-                short => {
-                    gathered.add_byte(short);
-                    from = at + 2;
-                }
-            }
-        }
-        gathered.flush();
     }
 }
 
-/// What is decoded, on its way to a vector. Short runs are gathered first: copied as pieces of one size, whatever their
-/// length, they cost a few instructions each, where appending them one by one would cost a call.
+/// Where the escapes of `raw` begin.
+fn find_escapes(raw: &[u8]) -> impl Iterator<Item = usize> {
+    let mut marks = Marks::<Escapes>::new(raw);
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        let at = marks.next(from);
+        from = at + 2;
+        (at < raw.len()).then_some(at)
+    })
+}
+
+/// The same of a text that is scanned and begins at `start`.
+#[inline]
+fn known_escapes(start: usize, nodes: &[Node]) -> impl Iterator<Item = usize> {
+    nodes.iter().map(move |node| (node.start as usize).wrapping_sub(start))
+}
+
+fn decoded_len(raw: &[u8], escapes: impl Iterator<Item = usize>) -> usize {
+    let (mut len, mut end) = (raw.len(), 0);
+    for at in escapes {
+        // One may be the second half of a surrogate pair.
+        if at >= end {
+            let (character, used) = unescape(raw.get(at..).unwrap_or_default());
+            len = len + character.len_utf8() - used;
+            end = at + used;
+        }
+    }
+    len
+}
+
+fn decode(raw: &[u8], escapes: impl Iterator<Item = usize>, out: &mut Vec<u8>) {
+    out.reserve(raw.len());
+    let mut gathered = Gathered::new(out);
+    let mut rest = raw;
+    for at in escapes {
+        // One may be the second half of a surrogate pair.
+        let Some(mut run) = at.checked_sub(raw.len() - rest.len()) else { continue };
+        if run > PIECE {
+            let (long, escape) = rest.split_at_checked(run).unwrap_or_default();
+            gathered.add(long);
+            (rest, run) = (escape, 0);
+        }
+        rest = gathered.add_short(rest, run).unwrap_or_else(|| {
+            let (run, escape) = rest.split_at_checked(run).unwrap_or_default();
+            let (character, used) = unescape(escape);
+            gathered.add(run);
+            gathered.add(character.encode_utf8(&mut [0; 4]).as_bytes());
+            escape.get(used..).unwrap_or_default()
+        });
+    }
+    gathered.add(rest);
+    gathered.flush();
+}
+
+/// What is decoded, on its way to a vector.
 struct Gathered<'o> {
-    pieces: [u8; ROOM],
+    bytes: [u8; ROOM + PIECE + 1],
     len: usize,
     out: &'o mut Vec<u8>,
 }
 
-/// Bytes of a piece. In source code, a run between two escapes is rarely longer.
-const PIECE: usize = 64;
+/// How many bytes are gathered.
 const ROOM: usize = 1024;
+/// Bytes of a piece. In source code, a run between two escapes is rarely longer.
+const PIECE: usize = 32;
 
 impl<'o> Gathered<'o> {
     fn new(out: &'o mut Vec<u8>) -> Self {
-        Self { pieces: [0; ROOM], len: 0, out }
+        Self { bytes: [0; ROOM + PIECE + 1], len: 0, out }
     }
 
+    /// Adds what stands at the head of `text`, a run no longer than a piece and an escape of one letter; what follows, or
+    /// none if it is another escape, or near the end. The run goes as a piece of one size, which costs a few instructions
+    /// where copying just what is wanted would cost a call.
     #[inline]
-    fn add_run(&mut self, raw: &[u8], run: Range<usize>) {
-        let len = run.end - run.start;
-        if len <= PIECE
-            && let Some(from) = raw.get(run.start..).and_then(<[u8]>::first_chunk::<PIECE>)
-            && let Some(to) = self.pieces.get_mut(self.len..).and_then(<[u8]>::first_chunk_mut)
-        {
-            *to = *from;
-            self.len += len;
-        } else {
-            self.add(raw.get(run).unwrap_or_default());
+    fn add_short<'t>(&mut self, text: &'t [u8], run: usize) -> Option<&'t [u8]> {
+        let piece = text.first_chunk::<{ PIECE + 2 }>()?;
+        let byte = SHORT_ESCAPES[usize::from(*piece.get(run + 1)?)];
+        if byte == 0 || run > PIECE {
+            return None;
         }
-    }
-
-    #[inline]
-    fn add_byte(&mut self, byte: u8) {
-        match self.pieces.get_mut(self.len) {
-            Some(place) => {
-                *place = byte;
-                self.len += 1;
-            }
-            None => self.add(&[byte]),
+        if self.len > ROOM {
+            self.flush();
         }
+        let place = self.bytes.get_mut(self.len..)?.first_chunk_mut::<{ PIECE + 1 }>()?;
+        place[..PIECE].copy_from_slice(&piece[..PIECE]);
+        place[run] = byte;
+        self.len += run + 1;
+        Some(&text[run + 2..])
     }
 
     fn add(&mut self, bytes: &[u8]) {
-        self.flush();
-        self.out.extend_from_slice(bytes);
+        if let Some(place) = self.bytes.get_mut(self.len..).and_then(|room| room.get_mut(..bytes.len())) {
+            place.copy_from_slice(bytes);
+            self.len += bytes.len();
+        } else {
+            self.flush();
+            self.out.extend_from_slice(bytes);
+        }
     }
 
     fn flush(&mut self) {
-        self.out.extend_from_slice(self.pieces.get(..self.len).unwrap_or_default());
+        self.out.extend_from_slice(self.bytes.get(..self.len).unwrap_or_default());
         self.len = 0;
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{Cutter, Role, class_of, joined, pick, text};
-use crate::json::{Kind, Text, Value};
+use crate::json::{Kind, Value};
 use crate::prompt::chain::Voice;
 use crate::prompt::segment::{Class, Part, Path, Root};
 
@@ -86,25 +86,19 @@ fn add_message(item: Path, class: Class, voice: Voice, message: &Message<'_>, cu
 
 /// A call's name and arguments. Engines read the arguments and spell them anew.
 pub(super) fn call_of(function: Value<'_>, out: &mut Vec<u8>) {
-    let plain;
-    let arguments = match function.get("arguments") {
-        Some(arguments) if arguments.kind() == Kind::String => {
-            plain = arguments.as_text().map(Text::bytes).unwrap_or_default();
-            &plain
-        }
-        other => other.map(Value::raw).unwrap_or_default(),
-    };
-    add_call(function.get("name"), arguments, out);
+    let arguments = function.get("arguments");
+    match arguments.and_then(Value::as_text) {
+        Some(text) => add_call(function.get("name"), |out| text::push_json_text(&text.bytes(), out), out),
+        None => add_call(function.get("name"), |out| text::push_any(arguments, out), out),
+    }
 }
 
 /// A call in the form that most templates print.
-pub(super) fn add_call(name: Option<Value<'_>>, arguments: &[u8], out: &mut Vec<u8>) {
+pub(super) fn add_call(name: Option<Value<'_>>, arguments: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
     out.extend_from_slice(br#"{"name": "#);
-    if let Some(name) = name {
-        text::push_json(name.raw(), out);
-    }
+    text::push_any(name, out);
     out.extend_from_slice(br#", "arguments": "#);
-    text::push_json(arguments, out);
+    arguments(out);
     out.push(b'}');
 }
 
@@ -116,7 +110,7 @@ pub(super) fn add_part(path: Path, class: Class, voice: Voice, part: Value<'_>, 
         (None, Some(image)) => {
             // `{"url": ...}` and the URL itself are the same image.
             let url = image.get("url").unwrap_or(image);
-            cutter.add_made(path, Class::Image, Voice::Image, |out| text::push_json(url.raw(), out));
+            cutter.add_made(path, Class::Image, Voice::Image, |out| text::push_json(url, out));
         }
         (None, None) => cutter.add_other(path, class, part),
     }

@@ -68,7 +68,8 @@ fn tools(root: Value<'_>, cutter: &mut Cutter<'_>) {
 }
 
 fn add_block(path: Path, class: Class, voice: Voice, block: Value<'_>, cutter: &mut Cutter<'_>) {
-    let [kind, text, thinking] = pick(block, ["type", "text", "thinking"]);
+    let [kind, text, thinking, name, input, content, is_error] =
+        pick(block, ["type", "text", "thinking", "name", "input", "content", "is_error"]);
     let kind = kind.and_then(Value::as_text).map(Text::bytes).unwrap_or_default();
     match &*kind {
         b"text" => {
@@ -85,16 +86,16 @@ fn add_block(path: Path, class: Class, voice: Voice, block: Value<'_>, cutter: &
         // Sealed for Anthropic's own servers.
         b"redacted_thinking" => {}
         b"tool_use" => cutter.add_made(path, class, Voice::Call, |out| {
-            add_call(block.get("name"), block.get("input").map(Value::raw).unwrap_or_default(), out);
+            add_call(name, |out| text::push_any(input, out), out);
         }),
         b"tool_result" => {
             // A message of its own toward the engine, and so is what follows it.
             cutter.open();
-            cutter.add_made(path, class, Voice::Result, |out| result(block, out));
+            cutter.add_made(path, class, Voice::Result, |out| result(is_error, content, out));
             cutter.open();
         }
         b"image" => cutter.add_made(path, Class::Image, Voice::Image, |out| {
-            block.get("source").into_iter().for_each(|source| text::push_json(source.raw(), out));
+            text::push_any(block.get("source"), out);
         }),
         server if server.ends_with(b"_tool_use") || server.ends_with(b"_tool_result") => {
             if cutter.form == Form::Messages {
@@ -106,9 +107,9 @@ fn add_block(path: Path, class: Class, voice: Voice, block: Value<'_>, cutter: &
 }
 
 /// A tool's result: its texts, and whatever else it holds. One without any is rendered all the same.
-fn result(block: Value<'_>, out: &mut Vec<u8>) {
-    out.push(u8::from(block.get("is_error").and_then(Value::as_bool) == Some(true)));
-    let Some(content) = block.get("content") else { return };
+fn result(is_error: Option<Value<'_>>, content: Option<Value<'_>>, out: &mut Vec<u8>) {
+    out.push(u8::from(is_error.and_then(Value::as_bool) == Some(true)));
+    let Some(content) = content else { return };
     if content.kind() == Kind::String {
         return text::push(Some(content), out);
     }

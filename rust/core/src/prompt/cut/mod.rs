@@ -237,13 +237,13 @@ impl<'p> Cutter<'p> {
 fn push_function(space: Option<Value<'_>>, function: Value<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(br#"{"type": "function", "function": {"name": "#);
     for name in [space, function.get("name")].into_iter().flatten() {
-        text::push_json(name.raw(), out);
+        text::push_json(name, out);
     }
     let schema = function.get("parameters").or_else(|| function.get("input_schema"));
     for (label, value) in [("description", function.get("description")), ("parameters", schema)] {
         if let Some(value) = value.filter(|value| !value.is_null()) {
             out.extend_from_slice(format!(", \"{label}\": ").as_bytes());
-            text::push_json(value.raw(), out);
+            text::push_json(value, out);
         }
     }
     out.extend_from_slice(b"}}");
@@ -252,13 +252,13 @@ fn push_function(space: Option<Value<'_>>, function: Value<'_>, out: &mut Vec<u8
 /// The members of an object that a template could print.
 fn members(object: Value<'_>, out: &mut Vec<u8>) {
     if object.kind() != Kind::Object {
-        return text::push_json(object.raw(), out);
+        return text::push_json(object, out);
     }
     for (name, value) in object.members() {
         if !["cache_control", "id", "tool_use_id", "call_id", "citations"].iter().any(|skipped| name.is(skipped)) {
             out.extend_from_slice(name.raw());
             out.push(b':');
-            text::push_json(value.raw(), out);
+            text::push_json(value, out);
             out.push(b'\n');
         }
     }
@@ -295,12 +295,12 @@ enum Role {
 
 impl Role {
     fn of(role: Option<Value<'_>>) -> Self {
-        let Some(role) = role.and_then(Value::as_text) else { return Self::Other };
+        let Some(role) = role else { return Self::Other };
         match () {
-            () if role.is("user") => Self::User,
-            () if role.is("assistant") => Self::Assistant,
-            () if role.is("tool") => Self::Tool,
-            () if role.is("system") || role.is("developer") => Self::System,
+            () if role.reads("user") => Self::User,
+            () if role.reads("assistant") => Self::Assistant,
+            () if role.reads("tool") => Self::Tool,
+            () if role.reads("system") || role.reads("developer") => Self::System,
             () => Self::Other,
         }
     }
@@ -309,10 +309,11 @@ impl Role {
 /// The members with these names, found in one pass; of duplicates the last.
 fn pick<'t, const N: usize>(object: Value<'t>, names: [&str; N]) -> [Option<Value<'t>>; N] {
     let mut found = [None; N];
-    for (name, value) in object.members() {
+    for (name, value) in object.entries() {
         for (wanted, place) in names.iter().zip(&mut found) {
-            if name.is(wanted) {
+            if name.reads(wanted) {
                 *place = Some(value);
+                break;
             }
         }
     }
@@ -321,7 +322,7 @@ fn pick<'t, const N: usize>(object: Value<'t>, names: [&str; N]) -> [Option<Valu
 
 /// Whether the role of `message` is `role`.
 fn is_role(message: Value<'_>, role: &str) -> bool {
-    message.get("role").and_then(Value::as_text).is_some_and(|text| text.is(role))
+    message.get("role").is_some_and(|text| text.reads(role))
 }
 
 fn is_system(message: Value<'_>) -> bool {
@@ -336,7 +337,7 @@ fn parameters(root: Value<'_>, profile: &Profile) -> Parameters {
     let mut say = |name: &str, value: Option<Value<'_>>| {
         if let Some(value) = value.filter(|value| !value.is_null()) {
             said.extend_from_slice(name.as_bytes());
-            text::push_json(value.raw(), &mut said);
+            text::push_json(value, &mut said);
         }
     };
     say("effort", root.get("reasoning_effort"));

@@ -67,7 +67,7 @@ fn add_item(path: Path, class: Class, item: Value<'_>, cutter: &mut Cutter<'_>) 
         Some("function_call") => cutter.add_made(path, class, Voice::Call, |out| call_of(item, out)),
         Some("function_call_output") => cutter.add_made(path, class, Voice::Result, |out| match item.get("output") {
             Some(output) if output.kind() == Kind::String => text::push(Some(output), out),
-            Some(output) => text::push_json(output.raw(), out),
+            Some(output) => text::push_json(output, out),
             None => {}
         }),
         Some("reasoning") => {}

@@ -1,6 +1,6 @@
 //! What of a value a template prints: texts decoded, JSON without the white space between its tokens.
 
-use crate::json::{Text, Value};
+use crate::json::{Kind, Tape, Text, Value};
 
 /// Appends a string value's text.
 pub(super) fn push(value: Option<Value<'_>>, out: &mut Vec<u8>) {
@@ -10,34 +10,55 @@ pub(super) fn push(value: Option<Value<'_>>, out: &mut Vec<u8>) {
 }
 
 /// Appends JSON as templates spell it anew, in the style of Python's `json.dumps`: white space between tokens and the
-/// choice of escapes within strings do not count; the order of keys and the spelling of numbers do. What is no JSON is
-/// taken as it is.
-pub(super) fn push_json(raw: &[u8], out: &mut Vec<u8>) {
-    let mut rest = raw;
-    let mark = |byte: &u8| matches!(byte, b'"' | b',' | b':' | b' ' | b'\t' | b'\n' | b'\r');
-    while let Some(at) = rest.iter().position(mark) {
-        out.extend_from_slice(&rest[..at]);
-        match rest[at] {
-            b'"' => {
-                let inside = &rest[at + 1..];
-                let Some(length) = string_length(inside) else { return out.extend_from_slice(&rest[at..]) };
-                push_string(Text::new(&inside[..length]), out);
-                rest = &inside[length + 1..];
-                continue;
+/// choice of escapes within strings do not count; the order of keys and the spelling of numbers do.
+pub(super) fn push_json(value: Value<'_>, out: &mut Vec<u8>) {
+    match value.kind() {
+        Kind::Object => {
+            out.push(b'{');
+            for (index, (name, member)) in value.members().enumerate() {
+                if index > 0 {
+                    out.extend_from_slice(b", ");
+                }
+                push_string(name, out);
+                out.extend_from_slice(b": ");
+                push_json(member, out);
             }
-            b',' => out.extend_from_slice(b", "),
-            b':' => out.extend_from_slice(b": "),
-            _ => {}
+            out.push(b'}');
         }
-        rest = &rest[at + 1..];
+        Kind::Array => {
+            out.push(b'[');
+            for (index, item) in value.items().enumerate() {
+                if index > 0 {
+                    out.extend_from_slice(b", ");
+                }
+                push_json(item, out);
+            }
+            out.push(b']');
+        }
+        Kind::String => value.as_text().into_iter().for_each(|text| push_string(text, out)),
+        Kind::Number | Kind::Bool | Kind::Null => out.extend_from_slice(value.raw()),
     }
-    out.extend_from_slice(rest);
+}
+
+/// The same of a value that may not be there.
+pub(super) fn push_any(value: Option<Value<'_>>, out: &mut Vec<u8>) {
+    if let Some(value) = value {
+        push_json(value, out);
+    }
+}
+
+/// The same of JSON that is not scanned. What is no JSON is taken as it is.
+pub(super) fn push_json_text(raw: &[u8], out: &mut Vec<u8>) {
+    match Tape::new().scan(raw) {
+        Ok(value) => push_json(value, out),
+        Err(_) => out.extend_from_slice(raw),
+    }
 }
 
 /// Appends a JSON string in its one spelling: the short escapes, and all else plain.
-pub(super) fn push_string(text: Text<'_>, out: &mut Vec<u8>) {
+fn push_string(text: Text<'_>, out: &mut Vec<u8>) {
     out.push(b'"');
-    if is_plain(text.raw()) {
+    if !text.is_escaped() || is_plain(text.raw()) {
         out.extend_from_slice(text.raw());
     } else {
         for &byte in text.decode().as_bytes() {
@@ -65,25 +86,13 @@ fn is_plain(raw: &[u8]) -> bool {
     true
 }
 
-/// Bytes up to the closing quote.
-fn string_length(inside: &[u8]) -> Option<usize> {
-    let mut at = 0;
-    loop {
-        at += memchr::memchr2(b'"', b'\\', inside.get(at..)?)?;
-        if inside[at] == b'"' {
-            return Some(at);
-        }
-        at += 2;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn spelt(raw: &str) -> String {
         let mut out = Vec::new();
-        push_json(raw.as_bytes(), &mut out);
+        push_json_text(raw.as_bytes(), &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -95,8 +104,8 @@ mod tests {
         assert_eq!(spelt(&spelt(odd)), spelt(odd));
         assert_ne!(spelt(r#"{"a":1,"b":2}"#), spelt(r#"{"b":2,"a":1}"#));
         assert_ne!(spelt("5000"), spelt("5000.0"));
-        for odd in ["{\"a", "\"", "\\", "\"\\", "{\"a\":\"b\\"] {
-            spelt(odd);
+        for odd in ["{\"a", "\"", "\\", "\"\\", "{\"a\":\"b\\", "[1,2", ""] {
+            assert_eq!(spelt(odd), odd);
         }
     }
 }
