@@ -1,16 +1,17 @@
 //! Anthropic Messages.
 
 use super::chat::add_call;
-use super::{Cutter, Form, Role, class_of, pick, text};
+use super::{Cutter, Form, Role, class_of, text};
 use crate::json::{Kind, Text, Value};
 use crate::prompt::chain::Voice;
 use crate::prompt::segment::{Class, Part, Path, Root};
 use crate::translate::request::{offered_tools, prints_reasoning};
+use crate::wire::messages::{Block, Message};
 
 pub(super) fn cut(root: Value<'_>, cutter: &mut Cutter<'_>) {
     let read = |message| {
-        let [role, content] = pick(message, ["role", "content"]);
-        (Role::of(role), content)
+        let message = Message::read(message);
+        (Role::of(message.role), message.content)
     };
     let list: Vec<_> = root.get("messages").into_iter().flat_map(Value::items).map(read).collect();
     let started = list.iter().position(|(role, _)| *role != Role::System).unwrap_or(list.len());
@@ -68,8 +69,7 @@ fn tools(root: Value<'_>, cutter: &mut Cutter<'_>) {
 }
 
 fn add_block(path: Path, class: Class, voice: Voice, block: Value<'_>, cutter: &mut Cutter<'_>) {
-    let [kind, text, thinking, name, input, content, is_error] =
-        pick(block, ["type", "text", "thinking", "name", "input", "content", "is_error"]);
+    let Block { value: block, kind, text, thinking, name, input, content, is_error, .. } = Block::read(block);
     let kind = kind.and_then(Value::as_text).map(Text::bytes).unwrap_or_default();
     match &*kind {
         b"text" => {
