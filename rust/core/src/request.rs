@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::answer::{Ask, Reader};
 use crate::error::{self, Fault};
-use crate::json::{Edits, Kind, Rope, Scanned, SyntaxError, Value, write_str};
+use crate::json::{Edits, Kind, Rope, Scanned, Scanning, SyntaxError, Value, write_str};
 use crate::normalize;
 use crate::profile::{Engine, MessagesMode, Profile};
 use crate::translate::request::{self as translated, Source, estimate};
@@ -31,7 +31,7 @@ pub enum Route {
 }
 
 /// One request as core sees it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Request {
     /// Where it was sent.
     pub route: Route,
@@ -42,40 +42,40 @@ pub struct Request {
 }
 
 /// A request's body.
-#[derive(Clone, Debug)]
-pub enum Body {
-    /// All of it, not looked at yet.
-    Text(Bytes),
-    /// What was scanned while it came.
-    Scanned(Scanned),
+#[derive(Debug, Default)]
+pub struct Body {
+    text: Bytes,
+    begun: Option<Scanning>,
 }
 
 impl Body {
+    /// A body of which a scan was begun while it came: [`Scanning::advance`] has seen some of `text`, or nothing yet.
+    pub fn scanning(text: Bytes, scanning: Scanning) -> Self {
+        let begun = (!text.starts_with(MARK)).then_some(scanning);
+        Self { text, begun }
+    }
+
+    /// Whether its scan was begun.
+    pub fn is_begun(&self) -> bool {
+        self.begun.is_some()
+    }
+
     /// All of it.
     pub fn text(&self) -> &Bytes {
-        match self {
-            Self::Text(text) => text,
-            Self::Scanned(scanned) => scanned.text(),
-        }
+        &self.text
     }
 
     fn scanned(self) -> Result<Scanned, SyntaxError> {
-        match self {
-            Self::Text(text) => Scanned::new(behind_mark(&text)),
-            Self::Scanned(scanned) => Ok(scanned),
+        match self.begun {
+            None => Scanned::new(behind_mark(&self.text)),
+            Some(scanning) => scanning.end(self.text),
         }
     }
 }
 
 impl From<Bytes> for Body {
     fn from(text: Bytes) -> Self {
-        Self::Text(text)
-    }
-}
-
-impl Default for Body {
-    fn default() -> Self {
-        Bytes::new().into()
+        Self { text, begun: None }
     }
 }
 
@@ -145,8 +145,8 @@ pub struct Prepared {
 pub fn prepare(request: Request, profile: &Profile, ids: Ids) -> Result<Prepared, Fault> {
     let plan = Plan::new(&request, profile, ids);
     match request.route {
-        Route::Models | Route::Other => Ok(plan.unchanged(request.body.text().clone())),
-        Route::Model if profile.anthropic_upstream => Ok(plan.unchanged(request.body.text().clone())),
+        Route::Models | Route::Other => Ok(plan.unchanged(request.body.text)),
+        Route::Model if profile.anthropic_upstream => Ok(plan.unchanged(request.body.text)),
         Route::Model => Ok(Plan { path: Some("/v1/models"), ..plan }.unchanged(Bytes::new())),
         // Toward Anthropic itself only what the operator set is done: a mapped model name.
         _ if profile.anthropic_upstream => Ok(plan.pass(request.body, |_, _, _| {})),

@@ -181,7 +181,7 @@ impl<'e> Event<'e> {
 
     /// The event's name; of several the last.
     pub fn name(self) -> Option<&'e [u8]> {
-        if self.single().is_some() {
+        if self.is_single() {
             return None;
         }
         self.lines().filter(|line| line.field == b"event").last().map(|line| line.value)
@@ -238,11 +238,17 @@ impl<'e> Event<'e> {
         })
     }
 
-    /// The value, where the event is one `data` line and nothing else: nearly every event of an engine.
+    /// Whether the event is one `data` line and nothing else: nearly every event of an engine.
+    fn is_single(self) -> bool {
+        self.lines == 1 && self.text.starts_with(b"data:")
+    }
+
+    /// The value, where the event is one `data` line and nothing else.
     fn single(self) -> Option<&'e [u8]> {
-        let value = self.text.strip_prefix(b"data:").filter(|_| self.lines == 1)?;
-        let ends = value.iter().rev().take_while(|&&byte| byte == b'\n' || byte == b'\r').count();
-        let value = &value[..value.len() - ends];
+        let mut value = self.text.strip_prefix(b"data:").filter(|_| self.lines == 1)?;
+        while let [rest @ .., b'\n' | b'\r'] = value {
+            value = rest;
+        }
         Some(value.strip_prefix(b" ").unwrap_or(value))
     }
 }

@@ -1,6 +1,6 @@
 //! All token arithmetic, in one place.
 
-use crate::json::Value;
+use crate::json::{Value, write_u64};
 use crate::profile::UsageMode;
 
 /// Usage as the engine reported it. Absent is not zero.
@@ -144,8 +144,10 @@ impl ClientUsage {
     /// Appends the JSON object.
     pub fn write(&self, out: &mut Vec<u8>) {
         for (place, (name, tokens)) in self.members().into_iter().enumerate() {
-            let open = if place == 0 { '{' } else { ',' };
-            out.extend_from_slice(format!("{open}\"{name}\":{tokens}").as_bytes());
+            out.extend_from_slice(if place == 0 { b"{\"" } else { b",\"" });
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(b"\":");
+            write_u64(tokens, out);
         }
         out.push(b'}');
     }

@@ -3,8 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use bytes::Bytes;
+use foreword_core::json::Scanning;
 use foreword_core::profile::{Engine, LateSystem, MessagesMode, Profile};
-use foreword_core::request::{Ids, Request, Route, prepare};
+use foreword_core::request::{Body, Ids, Request, Route, prepare};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -32,11 +33,19 @@ fn profile() -> impl Strategy<Value = Profile> {
     })
 }
 
-/// What goes upstream; `None` if the request is refused.
+/// What goes upstream, whether the body was looked at while it came or not; `None` if the request is refused.
 fn upstream(route: Route, body: &str, profile: &Profile) -> Option<String> {
-    let request = Request { route, body: Bytes::from(body.to_owned()).into(), anthropic: false };
-    let prepared = prepare(request, profile, Ids { seed: 7 }).ok()?;
-    Some(String::from_utf8(prepared.body.to_vec()).unwrap())
+    let text = Bytes::from(body.to_owned());
+    let mut scanning = Scanning::default();
+    for cut in [text.len() / 3, text.len() / 2] {
+        scanning.advance(&text[..cut]);
+    }
+    let [at_once, begun] = [text.clone().into(), Body::scanning(text, scanning)].map(|body| {
+        let prepared = prepare(Request { route, body, anthropic: false }, profile, Ids { seed: 7 }).ok()?;
+        Some(String::from_utf8(prepared.body.to_vec()).unwrap())
+    });
+    assert_eq!(at_once, begun);
+    at_once
 }
 
 /// JSON that is made of the protocols' own words, so that it reaches deep into the translator.

@@ -10,7 +10,7 @@ use foreword_core::answer::Reader;
 use foreword_core::encoding;
 use foreword_core::error::Fault;
 use foreword_core::http1::{Malformed, read_head};
-use foreword_core::json::{Edits, Kind, MAX_DEPTH, Tape, Text, Value as Span};
+use foreword_core::json::{Edits, Kind, MAX_DEPTH, Scanning, Tape, Text, Value as Span};
 use foreword_core::normalize::billing_header::{self, Header};
 use foreword_core::profile::{Engine, LateSystem, MessagesMode, ModelMap, Profile, UsageMode};
 use foreword_core::request::{Ids, Request, Route, prepare};
@@ -44,10 +44,19 @@ pub fn scanner(data: &[u8]) {
         let strict = serde_json::from_str::<&RawValue>(text).is_ok() && depth(data) <= MAX_DEPTH;
         assert_eq!(scanned.is_ok(), strict, "{scanned:?}");
     }
-    let Ok(root) = scanned else { return };
-    let mut walked = Vec::new();
-    walk(root, &mut walked);
-    assert_eq!(walked, compact(data));
+    // However it arrives, it is the same text.
+    let mut scanning = Scanning::default();
+    for cut in [data.len() / 3, data.len().div_ceil(3), data.len() - data.len() / 3] {
+        scanning.advance(data.get(..cut).unwrap_or_default());
+    }
+    let arrived = scanning.end(Bytes::copy_from_slice(data));
+    assert_eq!(arrived.as_ref().err(), scanned.as_ref().err());
+    let (Ok(root), Ok(arrived)) = (scanned, arrived) else { return };
+    for root in [root, arrived.root()] {
+        let mut walked = Vec::new();
+        walk(root, &mut walked);
+        assert_eq!(walked, compact(data));
+    }
 }
 
 fn walk(value: Span<'_>, out: &mut Vec<u8>) {

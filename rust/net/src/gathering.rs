@@ -1,11 +1,12 @@
 //! Large bodies, put together beside the thread that receives them.
 //!
 //! A body of megabytes is fresh memory: to fill it takes longer than to receive it, most of it in page faults. The
-//! thread that receives carries all running streams, so it only passes chunks on. A body that will be read is scanned
-//! here as it comes: the next chunk takes longer than that, and the engine need not wait for it at the end.
+//! thread that receives carries all running streams, so it only passes chunks on. Between chunks, a body that will be
+//! read is scanned as far as it has come: then the engine need not wait for that at its end.
 
+use std::collections::VecDeque;
 use std::io;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
 
 use bytes::{Bytes, BytesMut};
@@ -29,8 +30,11 @@ pub struct Content {
 #[derive(Clone, Debug)]
 enum Whole {
     Here(Bytes),
-    Coming(watch::Receiver<Option<Body>>),
+    Coming(watch::Receiver<Option<Come>>),
 }
+
+/// A body that has come, and its scan for the first who asks.
+type Come = Arc<(Bytes, Mutex<Option<Scanning>>)>;
 
 impl Content {
     /// Its length in bytes, which is known at once.
@@ -49,7 +53,15 @@ impl Content {
     pub async fn whole(&self) -> Option<Body> {
         match &self.whole {
             Whole::Here(bytes) => Some(bytes.clone().into()),
-            Whole::Coming(coming) => coming.clone().wait_for(Option::is_some).await.ok()?.clone(),
+            Whole::Coming(coming) => {
+                let come = coming.clone().wait_for(Option::is_some).await.ok()?.clone()?;
+                let (bytes, scanning) = &*come;
+                let text = bytes.clone();
+                Some(match locked(scanning).take() {
+                    Some(scanning) => Body::scanning(text, scanning),
+                    None => text.into(),
+                })
+            }
         }
     }
 }
@@ -78,39 +90,23 @@ pub struct Gatherer<C> {
 pub struct Gathering<C> {
     work: Sender<Work<C>>,
     /// Until its end.
-    come: Option<Arc<Mutex<Come>>>,
+    parts: Option<Shared>,
     length: usize,
 }
 
+type Shared = Arc<Mutex<Parts>>;
+
 /// What has come of a body.
 #[derive(Debug, Default)]
-struct Come {
+struct Parts {
     bytes: BytesMut,
     /// Its scan, if there is to be one.
     scanning: Option<Scanning>,
 }
 
-impl Come {
-    fn push(&mut self, chunk: &[u8]) {
-        self.bytes.extend_from_slice(chunk);
-        if let Some(scanning) = &mut self.scanning {
-            scanning.advance(&self.bytes);
-        }
-    }
-
-    fn end(self) -> Body {
-        let bytes = self.bytes.freeze();
-        match self.scanning.map(|scanning| scanning.end(bytes.clone())) {
-            Some(Ok(scanned)) => Body::Scanned(scanned),
-            // What is wrong with it, its reader says.
-            Some(Err(_)) | None => Body::Text(bytes),
-        }
-    }
-}
-
 enum Work<C> {
-    Chunk(Arc<Mutex<Come>>, C),
-    End(Arc<Mutex<Come>>, watch::Sender<Option<Body>>),
+    Chunk(Shared, C),
+    End(Shared, watch::Sender<Option<Come>>),
 }
 
 impl<C: AsRef<[u8]> + Send + 'static> Gatherer<C> {
@@ -128,8 +124,8 @@ impl<C: AsRef<[u8]> + Send + 'static> Gatherer<C> {
     /// `json`, as far as is known before its end.
     pub fn go_on(&self, begun: BytesMut, json: bool) -> Gathering<C> {
         let length = begun.len();
-        let come = Come { bytes: begun, scanning: json.then(Scanning::default) };
-        Gathering { work: self.work.clone(), come: Some(Arc::new(Mutex::new(come))), length }
+        let parts = Parts { bytes: begun, scanning: json.then(Scanning::default) };
+        Gathering { work: self.work.clone(), parts: Some(Arc::new(Mutex::new(parts))), length }
     }
 }
 
@@ -140,9 +136,9 @@ impl<C> Gathering<C> {
         C: AsRef<[u8]>,
     {
         self.length += chunk.as_ref().len();
-        if let Some(come) = &self.come {
+        if let Some(parts) = &self.parts {
             // Without the thread the body never becomes whole, and that is told then.
-            let _ = self.work.send(Work::Chunk(Arc::clone(come), chunk));
+            let _ = self.work.send(Work::Chunk(Arc::clone(parts), chunk));
         }
     }
 
@@ -166,9 +162,9 @@ impl<C> Gathering<C> {
         Content { length: self.length, whole: Whole::Coming(coming) }
     }
 
-    fn finish(&mut self, whole: watch::Sender<Option<Body>>) {
-        if let Some(come) = self.come.take() {
-            let _ = self.work.send(Work::End(come, whole));
+    fn finish(&mut self, whole: watch::Sender<Option<Come>>) {
+        if let Some(parts) = self.parts.take() {
+            let _ = self.work.send(Work::End(parts, whole));
         }
     }
 }
@@ -183,16 +179,29 @@ impl<C> Drop for Gathering<C> {
 fn gather<C: AsRef<[u8]>>(coming: &Receiver<Work<C>>) {
     #[cfg(target_os = "linux")]
     let _ = rustix::process::setpriority_process(None, NICE);
-    // Ends with the last sender.
-    for work in coming {
+    // Of these more has come than was scanned.
+    let mut grown: VecDeque<Shared> = VecDeque::new();
+    loop {
+        // Chunks come first: until they are dropped, granian makes new ones in fresh memory.
+        let work = if grown.is_empty() { coming.recv().map_err(Into::into) } else { coming.try_recv() };
         match work {
-            Work::Chunk(come, chunk) => locked(&come).push(chunk.as_ref()),
-            // Nobody waits for a body that was given up.
-            Work::End(come, whole) if whole.is_closed() => drop(come),
-            Work::End(come, whole) => {
-                let come = std::mem::take(&mut *locked(&come));
-                whole.send_replace(Some(come.end()));
+            Ok(Work::Chunk(parts, chunk)) => {
+                locked(&parts).bytes.extend_from_slice(chunk.as_ref());
+                grown.push_back(parts);
             }
+            Ok(Work::End(parts, whole)) => {
+                let Parts { bytes, scanning } = std::mem::take(&mut *locked(&parts));
+                whole.send_replace(Some(Arc::new((bytes.freeze(), Mutex::new(scanning)))));
+            }
+            Err(TryRecvError::Empty) => {
+                if let Some(parts) = grown.pop_front()
+                    && let Parts { bytes, scanning: Some(scanning) } = &mut *locked(&parts)
+                {
+                    scanning.advance(bytes);
+                }
+            }
+            // The last sender is gone.
+            Err(TryRecvError::Disconnected) => return,
         }
     }
 }
@@ -245,12 +254,16 @@ mod tests {
     async fn what_is_json_is_scanned_while_it_comes() {
         let gatherer = Gatherer::start().unwrap();
         let text = br#"{"model":"m","messages":[{"role":"user","content":"a\nb"}]}"#;
-        for (json, text, scanned) in [(true, &text[..], true), (true, &text[1..], false), (false, text, false)] {
+        for json in [true, false] {
             let (begun, rest) = text.split_at(4);
             let mut body = gatherer.go_on(BytesMut::from(begun), json);
             rest.chunks(5).for_each(|chunk| body.push(chunk.to_vec()));
-            let whole = body.end().whole().await.unwrap();
-            assert_eq!((whole.text().as_ref(), matches!(whole, Body::Scanned(_))), (text, scanned));
+            let content = body.end();
+            // The scan is given away once.
+            for scanned in [json, false] {
+                let whole = content.whole().await.unwrap();
+                assert_eq!((whole.text().as_ref(), whole.is_begun()), (&text[..], scanned));
+            }
         }
     }
 
@@ -272,7 +285,7 @@ mod tests {
     #[tokio::test]
     async fn a_body_that_nobody_puts_together_never_becomes_whole_and_says_so() {
         let (work, coming) = channel();
-        let mut body = Gathering { work, come: Some(Arc::default()), length: 0 };
+        let mut body = Gathering { work, parts: Some(Arc::default()), length: 0 };
         drop(coming);
         body.push(vec![1, 2, 3]);
         let content = body.end();

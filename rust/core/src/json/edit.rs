@@ -9,12 +9,15 @@ use super::scan::Value;
 /// Inserts shorter than this are copied together; longer pieces are kept as slices of the input.
 const COPY_BELOW: usize = 1024;
 
-/// Bytes in pieces. Large pieces share the buffer that they came from.
+/// Bytes in pieces. Large pieces share the buffer that they came from, all others lie in one of the rope's own.
 #[derive(Clone, Debug, Default)]
 pub struct Rope {
-    parts: Vec<Bytes>,
-    tail: Vec<u8>,
-    len: usize,
+    /// What was copied, one piece behind the other.
+    own: Vec<u8>,
+    /// What is shared, each with how much of `own` stands before it.
+    shared: Vec<(usize, Bytes)>,
+    /// Bytes in `shared`.
+    shared_len: usize,
 }
 
 impl Rope {
@@ -23,10 +26,20 @@ impl Rope {
         Self::default()
     }
 
+    /// An empty rope with room for `bytes` that are copied.
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self { own: Vec::with_capacity(bytes), ..Self::default() }
+    }
+
     /// Appends a copy of `bytes`.
+    #[inline]
     pub fn push(&mut self, bytes: &[u8]) {
-        self.tail.extend_from_slice(bytes);
-        self.len += bytes.len();
+        self.own.extend_from_slice(bytes);
+    }
+
+    /// Appends what `write` appends to a vector.
+    pub fn push_written(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        write(&mut self.own);
     }
 
     /// Appends a piece of `input`: shared when it is large, copied when that is cheaper.
@@ -34,48 +47,56 @@ impl Rope {
         if span.len() < COPY_BELOW {
             self.push(&input[span]);
         } else {
-            self.seal();
-            self.len += span.len();
-            self.parts.push(input.slice(span));
+            self.shared_len += span.len();
+            self.shared.push((self.own.len(), input.slice(span)));
         }
     }
 
     /// Bytes in all.
     pub fn len(&self) -> usize {
-        self.len
+        self.own.len() + self.shared_len
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// The pieces in order.
-    pub fn into_parts(mut self) -> Vec<Bytes> {
-        self.seal();
-        self.parts
+    pub fn into_parts(self) -> Vec<Bytes> {
+        let own = Bytes::from(self.own);
+        let mut parts = Vec::with_capacity(2 * self.shared.len() + 1);
+        let mut from = 0;
+        for (at, slice) in self.shared {
+            if from < at {
+                parts.push(own.slice(from..at));
+            }
+            parts.push(slice);
+            from = at;
+        }
+        if from < own.len() {
+            parts.push(own.slice(from..));
+        }
+        parts
     }
 
     /// One contiguous copy.
     pub fn to_vec(&self) -> Vec<u8> {
-        let mut whole = Vec::with_capacity(self.len);
-        for part in &self.parts {
-            whole.extend_from_slice(part);
+        let mut whole = Vec::with_capacity(self.len());
+        let mut from = 0;
+        for (at, slice) in &self.shared {
+            whole.extend_from_slice(&self.own[from..*at]);
+            whole.extend_from_slice(slice);
+            from = *at;
         }
-        whole.extend_from_slice(&self.tail);
+        whole.extend_from_slice(&self.own[from..]);
         whole
-    }
-
-    fn seal(&mut self) {
-        if !self.tail.is_empty() {
-            self.parts.push(Bytes::from(std::mem::take(&mut self.tail)));
-        }
     }
 }
 
 impl From<Bytes> for Rope {
     fn from(whole: Bytes) -> Self {
-        Self { len: whole.len(), parts: vec![whole], tail: Vec::new() }
+        Self { own: Vec::new(), shared_len: whole.len(), shared: vec![(0, whole)] }
     }
 }
 

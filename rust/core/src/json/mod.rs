@@ -7,4 +7,4 @@ mod text;
 
 pub use edit::{Edits, Rope};
 pub use scan::{Items, Kind, MAX_DEPTH, Members, Scanned, Scanning, SyntaxError, Tape, Value, is_literal};
-pub use text::{Chars, Text, write_str};
+pub use text::{Chars, Text, write_str, write_u64};

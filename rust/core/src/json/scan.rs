@@ -77,8 +77,12 @@ impl Node {
     /// Whether a string reads `plain`. Nearly always its length alone says no, which is what a look-up by key costs.
     #[inline]
     fn reads(self, text: &[u8], plain: &str) -> bool {
+        if self.escaped {
+            return self.string(text).is(plain);
+        }
         let length = (self.end - self.start) as usize;
-        (self.escaped || length == plain.len() + 2) && self.string(text).is(plain)
+        let at = self.start as usize + 1;
+        length == plain.len() + 2 && text.get(at..).is_some_and(|rest| rest.starts_with(plain.as_bytes()))
     }
 }
 
@@ -488,6 +492,13 @@ impl<'t> Value<'t> {
         (node.kind == Kind::String).then(|| node.string(self.text))
     }
 
+    /// Whether it is a string that reads `plain` (escapes decoded).
+    #[inline]
+    pub fn reads(self, plain: &str) -> bool {
+        let node = self.node();
+        node.kind == Kind::String && node.reads(self.text, plain)
+    }
+
     /// `true` or `false`, if it is one.
     pub fn as_bool(self) -> Option<bool> {
         (self.kind() == Kind::Bool).then(|| self.raw() == b"true")
@@ -498,7 +509,10 @@ impl<'t> Value<'t> {
         if self.kind() != Kind::Number {
             return None;
         }
-        std::str::from_utf8(self.raw()).ok()?.parse().ok()
+        self.raw().iter().try_fold(0_u64, |number, digit| {
+            let digit = digit.is_ascii_digit().then(|| digit - b'0')?;
+            number.checked_mul(10)?.checked_add(u64::from(digit))
+        })
     }
 
     /// The number nearest to what is written, if it is one.
@@ -621,6 +635,22 @@ mod tests {
     }
 
     #[test]
+    fn whole_numbers_are_those_that_fit() {
+        for (text, number) in [
+            ("0", Some(0)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("18446744073709551616", None),
+            ("100000000000000000000", None),
+            ("-0", None),
+            ("1.0", None),
+            ("1e3", None),
+            ("\"1\"", None),
+        ] {
+            assert_eq!(Tape::new().scan(text.as_bytes()).unwrap().as_u64(), number, "{text}");
+        }
+    }
+
+    #[test]
     fn refuses_what_the_grammar_refuses() {
         for text in [
             "",
@@ -663,7 +693,9 @@ mod tests {
         let mut scanning = Scanning::default();
         let mut cuts: Vec<_> = cuts.iter().map(|cut| cut % (text.len() + 1)).collect();
         cuts.sort_unstable();
-        cuts.into_iter().for_each(|cut| scanning.advance(&text[..cut]));
+        for cut in cuts {
+            scanning.advance(&text[..cut]);
+        }
         let scanned = scanning.end(Bytes::copy_from_slice(text))?;
         Ok(scanned.tape.nodes.clone())
     }

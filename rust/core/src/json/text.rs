@@ -260,18 +260,41 @@ fn code_unit(raw: &[u8]) -> Option<u32> {
 /// Appends `plain` to `out` as a JSON string literal, quotes included.
 pub fn write_str(plain: &str, out: &mut Vec<u8>) {
     out.push(b'"');
-    for character in plain.chars() {
-        match character {
-            '"' => out.extend_from_slice(b"\\\""),
-            '\\' => out.extend_from_slice(b"\\\\"),
-            '\n' => out.extend_from_slice(b"\\n"),
-            '\r' => out.extend_from_slice(b"\\r"),
-            '\t' => out.extend_from_slice(b"\\t"),
-            control if control < ' ' => out.extend_from_slice(format!("\\u{:04x}", control as u32).as_bytes()),
-            other => out.extend_from_slice(other.encode_utf8(&mut [0; 4]).as_bytes()),
+    let plain = plain.as_bytes();
+    let mut written = 0;
+    for (at, &byte) in plain.iter().enumerate() {
+        if byte >= b' ' && byte != b'"' && byte != b'\\' {
+            continue;
+        }
+        out.extend_from_slice(&plain[written..at]);
+        match byte {
+            b'"' => out.extend_from_slice(b"\\\""),
+            b'\\' => out.extend_from_slice(b"\\\\"),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            control => out.extend_from_slice(format!("\\u{control:04x}").as_bytes()),
+        }
+        written = at + 1;
+    }
+    out.extend_from_slice(&plain[written..]);
+    out.push(b'"');
+}
+
+/// Appends `number` to `out`.
+pub fn write_u64(mut number: u64, out: &mut Vec<u8>) {
+    // The longest has twenty digits.
+    let mut digits = [b'0'; 20];
+    let mut first = digits.len() - 1;
+    for (place, digit) in digits.iter_mut().enumerate().rev() {
+        *digit += (number % 10) as u8;
+        number /= 10;
+        first = place;
+        if number == 0 {
+            break;
         }
     }
-    out.push(b'"');
+    out.extend_from_slice(&digits[first..]);
 }
 
 #[cfg(test)]
@@ -315,6 +338,15 @@ mod tests {
             }
         }
         decoded
+    }
+
+    #[test]
+    fn numbers_are_written_in_full() {
+        for number in [0, 7, 10, 1_234_567_890, u64::MAX] {
+            let mut out = Vec::new();
+            write_u64(number, &mut out);
+            assert_eq!(out, number.to_string().as_bytes());
+        }
     }
 
     proptest! {

@@ -7,6 +7,7 @@ pub mod late_system;
 use crate::json::{Edits, Kind, Text, Value};
 use crate::profile::{LateSystem, Profile};
 use crate::request::Notes;
+use crate::wire::messages::{Message, kind};
 use billing_header::Header;
 use late_system::{Placement, Turn};
 
@@ -39,19 +40,23 @@ pub fn messages(body: Value<'_>, profile: &Profile, edits: &mut Edits, notes: &m
     run.finish();
 }
 
-/// A message of the Messages API as rule 2 sees it.
-pub fn messages_turn(message: Value<'_>) -> Turn {
-    let role = message.get("role").and_then(Value::as_text);
-    if role.is_some_and(|role| role.is("system") || role.is("developer")) {
-        return Turn::System;
-    }
+/// A message of the Messages API as rule 2 sees it. `each` is shown its blocks, where they have a kind.
+pub(crate) fn messages_turn<'t>(message: &Message<'t>, mut each: impl FnMut(Value<'t>, Text<'t>)) -> Turn {
     let mut last = false;
     let mut results = false;
-    for block in message.get("content").into_iter().flat_map(Value::items) {
-        last = is_type(block, "tool_result");
+    for block in message.blocks() {
+        let kind = kind(block);
+        last = kind.is_some_and(|kind| kind.is("tool_result"));
         results |= last;
+        if let Some(kind) = kind {
+            each(block, kind);
+        }
     }
-    if results { Turn::Results { last } } else { Turn::Other }
+    match results {
+        _ if message.is_from("system") || message.is_from("developer") => Turn::System,
+        true => Turn::Results { last },
+        false => Turn::Other,
+    }
 }
 
 fn chat_turn(message: Value<'_>) -> Turn {
@@ -198,7 +203,7 @@ impl<'t, 'e> Run<'t, 'e> {
         }
         let turn = match self.dialect {
             Dialect::Chat => chat_turn,
-            Dialect::Messages => messages_turn,
+            Dialect::Messages => |message: Value<'_>| messages_turn(&Message::read(message), |_, _| {}),
         };
         let turns: Vec<_> = self.messages.iter().map(|&message| turn(message)).collect();
         // What is put at one place is gathered, so that each place is edited once.

@@ -73,6 +73,9 @@ struct Call {
     stage: Stage,
 }
 
+/// Room for a call's arguments, in bytes: few are longer but those that hold a file.
+const ARGUMENTS: usize = 256;
+
 /// Orders deltas into blocks and writes them in the form `F`.
 #[derive(Debug)]
 pub(crate) struct Blocks<F> {
@@ -139,7 +142,7 @@ impl<F: Form> Blocks<F> {
                 index: delta.index,
                 id: String::new(),
                 name: String::new(),
-                text: Vec::new(),
+                text: Vec::with_capacity(ARGUMENTS),
                 written: 0,
                 progress: Progress::default(),
                 stage: Stage::Held,

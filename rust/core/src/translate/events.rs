@@ -1,6 +1,7 @@
 //! The two forms of an Anthropic message: a stream of events, and one JSON object. Both are written block by block.
 
 use super::literal::write_str;
+use crate::json::write_u64;
 
 /// Thinking blocks need a signature. No engine of ours has one to give, and none checks it: a constant.
 const SIGNATURE: &str = "Zm9yZXdvcmQ=";
@@ -43,13 +44,9 @@ impl Form for Events {
     const STREAMS_INPUT: bool = true;
 
     fn open(&mut self, block: Block<'_>, out: &mut Vec<u8>) {
-        let index = self.index;
-        push(
-            out,
-            &format!(
-                "event: content_block_start\ndata: {{\"type\":\"content_block_start\",\"index\":{index},\"content_block\":"
-            ),
-        );
+        push(out, "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":");
+        write_u64(self.index, out);
+        push(out, ",\"content_block\":");
         let delta = match block {
             Block::Thinking => {
                 push(out, r#"{"type":"thinking","thinking":"","signature":""}"#);
@@ -68,7 +65,7 @@ impl Form for Events {
         push(out, "}\n\n");
         self.thinking = matches!(block, Block::Thinking);
         self.head.clear();
-        push(&mut self.head, &delta_head(index));
+        push_delta_head(self.index, &mut self.head);
         push(&mut self.head, delta);
     }
 
@@ -80,7 +77,7 @@ impl Form for Events {
     }
 
     fn input(&mut self, object: &[u8], out: &mut Vec<u8>) {
-        push(out, &delta_head(self.index));
+        push_delta_head(self.index, out);
         push(out, r#"{"type":"input_json_delta","partial_json":"#);
         write_str(&String::from_utf8_lossy(object), out);
         push(out, "}}\n\n");
@@ -88,20 +85,22 @@ impl Form for Events {
 
     fn close(&mut self, out: &mut Vec<u8>) {
         if self.thinking {
-            push(out, &delta_head(self.index));
-            push(out, &format!("{{\"type\":\"signature_delta\",\"signature\":\"{SIGNATURE}\"}}}}\n\n"));
+            push_delta_head(self.index, out);
+            push(out, "{\"type\":\"signature_delta\",\"signature\":\"");
+            push(out, SIGNATURE);
+            push(out, "\"}}\n\n");
         }
-        let index = self.index;
-        push(
-            out,
-            &format!("event: content_block_stop\ndata: {{\"type\":\"content_block_stop\",\"index\":{index}}}\n\n"),
-        );
+        push(out, "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":");
+        write_u64(self.index, out);
+        push(out, "}\n\n");
         self.index += 1;
     }
 }
 
-fn delta_head(index: u64) -> String {
-    format!("event: content_block_delta\ndata: {{\"type\":\"content_block_delta\",\"index\":{index},\"delta\":")
+fn push_delta_head(index: u64, out: &mut Vec<u8>) {
+    push(out, "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":");
+    write_u64(index, out);
+    push(out, ",\"delta\":");
 }
 
 /// The items of a message's `content`, separated by commas.

@@ -5,7 +5,7 @@
 //! in full; the next chunk that has the same, and a sound literal between them, is the same chunk with another piece.
 
 use crate::json::is_literal;
-use crate::wire::chat::{Chunk, Piece, PieceOf};
+use crate::wire::chat::{Piece, PieceOf};
 
 /// After so many chunks in a row that no frame fitted, an engine is taken for one that changes them each time.
 const PATIENCE: u32 = 16;
@@ -32,13 +32,13 @@ impl Frame {
         Some((of, piece))
     }
 
-    /// Remembers the frame of a chunk that was read in full.
-    pub(super) fn learn(&mut self, data: &[u8], chunk: &Chunk<'_>) {
+    /// Remembers the frame of a chunk that was read in full, if it had nothing but a piece.
+    pub(super) fn learn(&mut self, data: &[u8], piece: Option<Piece<'_>>) {
         if self.misses >= PATIENCE {
             return;
         }
         self.misses += 1;
-        let Some(Piece { of, at }) = chunk.only_piece() else { return };
+        let Some(Piece { of, at, .. }) = piece else { return };
         self.head.clear();
         self.head.extend_from_slice(&data[..at.start]);
         self.tail.clear();
@@ -51,11 +51,12 @@ impl Frame {
 mod tests {
     use super::*;
     use crate::json::Tape;
+    use crate::wire::chat::Chunk;
 
     fn frame(data: &str) -> Frame {
         let mut tape = Tape::new();
         let mut frame = Frame::default();
-        frame.learn(data.as_bytes(), &Chunk::read(tape.scan(data.as_bytes()).unwrap()));
+        frame.learn(data.as_bytes(), Chunk::read(tape.scan(data.as_bytes()).unwrap()).only_piece());
         frame
     }
 

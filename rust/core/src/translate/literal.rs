@@ -95,7 +95,7 @@ impl Cleaner {
 
 /// Appends `plain` as a JSON string literal, quotes included, that may stand in an event.
 pub(crate) fn write_str(plain: &str, out: &mut Vec<u8>) {
-    if !plain.contains(is_separator) {
+    if plain.is_ascii() || !plain.contains(is_separator) {
         return crate::json::write_str(plain, out);
     }
     let mut literal = Vec::new();

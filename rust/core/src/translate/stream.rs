@@ -172,8 +172,11 @@ impl Machine {
             let known = usage.prompt.is_some() && usage.cached.is_some();
             self.head(known.then(|| ClientUsage { output: 0, ..usage.client(self.usage) }), out);
         }
-        self.turn.read(&chunk, out)?;
-        self.frame.learn(data, &chunk);
+        let piece = chunk.only_piece();
+        if !piece.as_ref().is_some_and(|piece| self.turn.piece(piece.of, piece.inside, out)) {
+            self.turn.read(&chunk, out)?;
+        }
+        self.frame.learn(data, piece);
         if self.turn.is_finished() && chunk.brings_only_usage() {
             self.stop(out)?;
         }
@@ -195,9 +198,9 @@ impl Machine {
             return Ok(());
         }
         let Stop { reason, sequence } = self.turn.end(out);
-        out.extend_from_slice(
-            format!("event: message_delta\ndata: {{\"type\":\"message_delta\",\"delta\":{{\"stop_reason\":\"{reason}\",\"stop_sequence\":").as_bytes(),
-        );
+        out.extend_from_slice(b"event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"");
+        out.extend_from_slice(reason.as_bytes());
+        out.extend_from_slice(b"\",\"stop_sequence\":");
         match sequence {
             Some(sequence) => write_str(&sequence, out),
             None => out.extend_from_slice(b"null"),
@@ -235,9 +238,9 @@ impl Machine {
 
 /// Writes `message_start`.
 pub(crate) fn write_head(id: &str, model: &str, usage: ClientUsage, diagnostics: Option<&str>, out: &mut Vec<u8>) {
-    out.extend_from_slice(
-        format!("event: message_start\ndata: {{\"type\":\"message_start\",\"message\":{{\"id\":\"{id}\",\"type\":\"message\",\"role\":\"assistant\",\"model\":").as_bytes(),
-    );
+    out.extend_from_slice(b"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"");
+    out.extend_from_slice(id.as_bytes());
+    out.extend_from_slice(br#"","type":"message","role":"assistant","model":"#);
     write_str(model, out);
     out.extend_from_slice(br#","content":[],"stop_reason":null,"stop_sequence":null,"#);
     if let Some(diagnostics) = diagnostics {

@@ -33,18 +33,15 @@ pub(crate) fn to_client(id: &str, ids: Ids) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// The engine's own form of an id that a client sends back. What [`to_client`] did not make passes as it is.
-pub(crate) fn to_engine(id: &str) -> Cow<'_, str> {
-    unescaped(id).map_or(Cow::Borrowed(id), Cow::Owned)
-}
-
-fn unescaped(id: &str) -> Option<String> {
-    let (salt, escaped) = id.strip_prefix(MARKER)?.split_once('_')?;
-    if salt.len() != SALT || !salt.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+/// The engine's own form of an id that a client sends back. `None` for what [`to_client`] did not make: it passes as it is.
+pub(crate) fn to_engine(id: &[u8]) -> Option<String> {
+    let (salt, escaped) = id.strip_prefix(MARKER.as_bytes())?.split_at_checked(SALT)?;
+    if !salt.iter().all(u8::is_ascii_alphanumeric) {
         return None;
     }
+    let escaped = escaped.strip_prefix(b"_")?;
     let mut plain = Vec::with_capacity(escaped.len());
-    let mut bytes = escaped.bytes();
+    let mut bytes = escaped.iter().copied();
     while let Some(byte) = bytes.next() {
         plain.push(match byte {
             b'_' => hex(bytes.next()?)? << 4 | hex(bytes.next()?)?,
@@ -77,7 +74,7 @@ mod tests {
     fn plain_ids_pass() {
         for id in ["call_a", "chatcmpl-tool-9f", "toolu_01AbC", "0"] {
             assert_eq!(to_client(id, IDS), id);
-            assert_eq!(to_engine(id), id);
+            assert_eq!(to_engine(id.as_bytes()), None);
         }
     }
 
@@ -87,14 +84,15 @@ mod tests {
         assert!(first.starts_with("toolu_x") && first.ends_with("_functions_2enow_3a0"), "{first}");
         let second = to_client("functions.now:0", Ids { seed: 43 });
         assert_ne!(first, second);
-        assert_eq!(to_engine(&first), "functions.now:0");
-        assert_eq!(to_engine(&second), "functions.now:0");
+        for id in [&first, &second] {
+            assert_eq!(to_engine(id.as_bytes()).as_deref(), Some("functions.now:0"));
+        }
     }
 
     #[test]
     fn what_only_looks_escaped_stays() {
         for id in ["toolu_x", "toolu_xAAAA_b", "toolu_x01234567_a_zz", "toolu_x01234567_a_f", "toolu_x01234567_a_ff"] {
-            assert_eq!(to_engine(id), id);
+            assert_eq!(to_engine(id.as_bytes()), None, "{id}");
         }
     }
 
@@ -103,7 +101,8 @@ mod tests {
         fn every_id_comes_back(id in prop_oneof![".*", "toolu_x[a-z0-9_]{0,20}", "[a-z_-]{1,9}"]) {
             let client = to_client(&id, IDS);
             prop_assert!(!client.is_empty() && client.bytes().all(is_plain));
-            prop_assert_eq!(to_engine(&client), id.as_str());
+            let engine = to_engine(client.as_bytes());
+            prop_assert_eq!(engine.as_deref().unwrap_or(&client), id.as_str());
         }
     }
 }

@@ -64,16 +64,17 @@ pub(crate) enum PieceOf {
     Arguments(u64),
 }
 
-/// The one piece of text that a chunk brings, and where the inside of its literal lies.
+/// The one piece of text that a chunk brings: the inside of its literal, and where that lies.
 #[derive(Clone, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct Piece<'t> {
     pub(crate) of: PieceOf,
+    pub(crate) inside: &'t [u8],
     pub(crate) at: Range<usize>,
 }
 
-impl Chunk<'_> {
+impl<'t> Chunk<'t> {
     /// The piece of a chunk that brings exactly one and says nothing else that counts.
-    pub(crate) fn only_piece(&self) -> Option<Piece> {
+    pub(crate) fn only_piece(&self) -> Option<Piece<'t>> {
         if self.error.is_some() || self.usage.is_some() || self.timings.is_some() {
             return None;
         }
@@ -102,10 +103,10 @@ impl Chunk<'_> {
             }
             _ => return None,
         };
-        let said = literal.as_text().is_some_and(|text| !text.is_empty());
+        let inside = filled(literal)?.raw();
         let at = literal.span();
         let alone = delta.refusal.is_none() && delta.function_call.is_none();
-        (said && alone).then(|| Piece { of, at: at.start + 1..at.end - 1 })
+        alone.then(|| Piece { of, inside, at: at.start + 1..at.end - 1 })
     }
 }
 

@@ -1,3 +1,4 @@
-//! Borrowed views of the dialects' answers: one pass over an object's members, nothing decoded, nothing copied.
+//! Borrowed views of what the dialects say: one pass over an object's members, nothing decoded, nothing copied.
 
 pub(crate) mod chat;
+pub(crate) mod messages;

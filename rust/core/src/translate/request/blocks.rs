@@ -5,10 +5,11 @@
 
 use std::fmt;
 
-use super::out::{Inside, Part, text_of};
+use super::out::{Few, Inside, Part, text_of};
 use crate::error::Fault;
 use crate::json::{Kind, Text, Value};
 use crate::request::{Notes, invalid};
+use crate::wire::messages::{Block, Named};
 
 /// A place in the request, named as Anthropic's API names it: `messages.3.content.0`.
 #[derive(Clone, Copy)]
@@ -39,9 +40,9 @@ impl<'p> Path<'p> {
         invalid(format!("{self}: {what}"))
     }
 
-    /// The member `name` of `object`, which must be a string.
-    pub(super) fn string<'t>(&self, object: Value<'t>, name: &'static str) -> Result<Value<'t>, Fault> {
-        match object.get(name) {
+    /// `member`, the one called `name` of the object at this place, which must be a string.
+    pub(super) fn string<'t>(&self, member: Option<Value<'t>>, name: &'static str) -> Result<Value<'t>, Fault> {
+        match member {
             Some(value) if value.kind() == Kind::String => Ok(value),
             Some(_) => Err(self.key(name).fault("Input should be a valid string")),
             None => Err(self.key(name).fault("Field required")),
@@ -65,13 +66,14 @@ impl fmt::Display for Path<'_> {
 }
 
 /// The parts of a content: a string or a list of blocks.
-pub(super) fn parts(content: Value<'_>, path: Path<'_>, notes: &mut Notes) -> Result<Vec<Part>, Fault> {
-    let mut parts = Vec::new();
+pub(super) fn parts(content: Value<'_>, path: Path<'_>, notes: &mut Notes) -> Result<Few<Part>, Fault> {
+    let mut parts = Few::default();
     match content.kind() {
         Kind::String => push_text(Inside::of(content), &mut parts),
         Kind::Array => {
             for (index, block) in content.items().enumerate() {
-                add(block, path.item(index), notes, &mut parts)?;
+                let path = path.item(index);
+                add(&Block::read(path.object(block)?), path, notes, &mut parts)?;
             }
         }
         _ => return Err(path.fault("Input should be a string or a list of content blocks")),
@@ -80,26 +82,27 @@ pub(super) fn parts(content: Value<'_>, path: Path<'_>, notes: &mut Notes) -> Re
 }
 
 /// Adds the parts of one block.
-pub(super) fn add(block: Value<'_>, path: Path<'_>, notes: &mut Notes, parts: &mut Vec<Part>) -> Result<(), Fault> {
-    let kind = path.string(path.object(block)?, "type")?;
-    match &*kind.as_text().map(Text::decode).unwrap_or_default() {
-        "text" => push_text(Inside::of(path.string(block, "text")?), parts),
-        "image" => parts.push(image(block, notes)),
-        "document" => document(block, path, notes, parts)?,
-        "search_result" => search_result(block, path, notes, parts)?,
-        "tool_reference" | "tool_addition" => push_text(tool_news(block, " is available."), parts),
-        "tool_removal" => push_text(tool_news(block, " is no longer available."), parts),
+pub(super) fn add(block: &Block<'_>, path: Path<'_>, notes: &mut Notes, parts: &mut Few<Part>) -> Result<(), Fault> {
+    let Block { value: block, kind, text, .. } = *block;
+    let kind = path.string(kind, "type")?;
+    match &*kind.as_text().map(Text::bytes).unwrap_or_default() {
+        b"text" => push_text(Inside::of(path.string(text, "text")?), parts),
+        b"image" => parts.push(image(block, notes)),
+        b"document" => document(block, path, notes, parts)?,
+        b"search_result" => search_result(block, path, notes, parts)?,
+        b"tool_reference" | b"tool_addition" => push_text(tool_news(block, " is available."), parts),
+        b"tool_removal" => push_text(tool_news(block, " is no longer available."), parts),
         // A summary that stands for the conversation before it.
-        "compaction" if is_string(block, "content") => push_text(member(block, "content"), parts),
+        b"compaction" if is_string(block, "content") => push_text(member(block, "content"), parts),
         other => {
-            notes.note_dropped(other);
+            notes.note_dropped(&String::from_utf8_lossy(other));
             push_text(sentence("[", Inside::of(kind), " block omitted]"), parts);
         }
     }
     Ok(())
 }
 
-fn push_text(text: Inside, parts: &mut Vec<Part>) {
+fn push_text(text: Inside, parts: &mut Few<Part>) {
     if !text.is_empty() {
         parts.push(Part::Text(text));
     }
@@ -138,7 +141,7 @@ fn image(block: Value<'_>, notes: &mut Notes) -> Part {
     }
 }
 
-fn document(block: Value<'_>, path: Path<'_>, notes: &mut Notes, parts: &mut Vec<Part>) -> Result<(), Fault> {
+fn document(block: Value<'_>, path: Path<'_>, notes: &mut Notes, parts: &mut Few<Part>) -> Result<(), Fault> {
     let source = block.get("source");
     let kind = source.and_then(|source| source.get("type")).and_then(Value::as_text);
     let mut head = member(block, "title");
@@ -152,7 +155,7 @@ fn document(block: Value<'_>, path: Path<'_>, notes: &mut Notes, parts: &mut Vec
             push_text(head, parts);
             let path = path.key("source");
             let content = source.get("content").ok_or_else(|| path.key("content").fault("Field required"))?;
-            parts.extend(self::parts(content, path.key("content"), notes)?);
+            parts.append(self::parts(content, path.key("content"), notes)?);
         }
         _ => {
             notes.note_dropped("document");
@@ -171,7 +174,7 @@ fn document(block: Value<'_>, path: Path<'_>, notes: &mut Notes, parts: &mut Vec
     Ok(())
 }
 
-fn search_result(block: Value<'_>, path: Path<'_>, notes: &mut Notes, parts: &mut Vec<Part>) -> Result<(), Fault> {
+fn search_result(block: Value<'_>, path: Path<'_>, notes: &mut Notes, parts: &mut Few<Part>) -> Result<(), Fault> {
     let mut text = member(block, "title");
     text.join(member(block, "source"));
     if let Some(content) = block.get("content") {
@@ -183,9 +186,10 @@ fn search_result(block: Value<'_>, path: Path<'_>, notes: &mut Notes, parts: &mu
 
 /// The name of the tool that a block of the tool search or of a change of tools is about.
 pub(super) fn tool_named(block: Value<'_>) -> Option<Value<'_>> {
-    let tool = block.get("tool").unwrap_or(block);
-    let tool = tool.get("definition").unwrap_or(tool);
-    ["tool_name", "name"].iter().find_map(|name| tool.get(name)).filter(|name| name.kind() == Kind::String)
+    let mut named = Named::read(block);
+    named = named.tool.map_or(named, Named::read);
+    named = named.definition.map_or(named, Named::read);
+    named.tool_name.or(named.name).filter(|name| name.kind() == Kind::String)
 }
 
 fn tool_news(block: Value<'_>, news: &'static str) -> Inside {

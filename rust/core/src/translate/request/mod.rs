@@ -75,9 +75,6 @@ pub(crate) fn tokenize(source: &Source<'_>, notes: &mut Notes) -> Result<Rope, F
 /// `{"model":...,"messages":[...],"tools":[...]`, the tools as read, and whether the engine is to go on with the last
 /// message.
 fn conversation<'a>(source: &Source<'a>, notes: &mut Notes) -> Result<(Writer<'a>, tools::Tools<'a>, bool), Fault> {
-    let chat = messages::chat(source, notes)?;
-    notes.messages = Some(chat.messages.len());
-    let tools = tools::tools(source, notes)?;
     let mut out = Writer::new(source.body);
     out.raw("{\"model\":");
     match (source.model, source.root.get("model").filter(|model| model.kind() == Kind::String)) {
@@ -88,14 +85,11 @@ fn conversation<'a>(source: &Source<'a>, notes: &mut Notes) -> Result<(Writer<'a
             out.raw(&String::from_utf8_lossy(&name));
         }
     }
-    let reasoning_field = reasoning::history_field(source.profile.engine);
-    for (index, message) in chat.messages.iter().enumerate() {
-        out.raw(if index == 0 { ",\"messages\":[" } else { "," });
-        out.message(message, reasoning_field);
-    }
-    out.raw(if chat.messages.is_empty() { ",\"messages\":[]" } else { "]" });
+    let conversation = messages::write(source, notes, &mut out)?;
+    notes.messages = Some(conversation.messages);
+    let tools = tools::tools(source, &conversation.references, notes)?;
     tools.write(source.profile.engine, &mut out);
-    Ok((out, tools, chat.prefill))
+    Ok((out, tools, conversation.prefill))
 }
 
 /// Whether an engine is sent the thinking of earlier turns.

@@ -21,11 +21,57 @@ enum Piece {
     Own(Cow<'static, str>),
 }
 
-/// The inside of a string literal, in pieces. Nearly all have one, for which nothing is allocated.
+/// A list that nearly always has one item, for which nothing is allocated.
+#[derive(Clone, Debug)]
+pub(super) struct Few<T> {
+    first: Option<T>,
+    more: Vec<T>,
+}
+
+impl<T> Few<T> {
+    pub(super) fn push(&mut self, item: T) {
+        match self.first {
+            None => self.first = Some(item),
+            Some(_) => self.more.push(item),
+        }
+    }
+
+    pub(super) fn append(&mut self, other: Self) {
+        if self.is_empty() {
+            return *self = other;
+        }
+        self.more.extend(other.first);
+        self.more.extend(other.more);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &T> {
+        self.first.iter().chain(&self.more)
+    }
+}
+
+impl<T> Default for Few<T> {
+    fn default() -> Self {
+        Self { first: None, more: Vec::new() }
+    }
+}
+
+impl<T> IntoIterator for Few<T> {
+    type Item = T;
+    type IntoIter = std::iter::Chain<std::option::IntoIter<T>, std::vec::IntoIter<T>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.first.into_iter().chain(self.more)
+    }
+}
+
+/// The inside of a string literal, in pieces.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Inside {
-    first: Option<Piece>,
-    more: Vec<Piece>,
+    pieces: Few<Piece>,
 }
 
 impl Inside {
@@ -40,7 +86,7 @@ impl Inside {
         if let Some(text) = literal.as_text() {
             let span = literal.span();
             if text.raw().len() > cut {
-                inside.first = Some(Piece::Span(span.start + 1 + cut..span.end - 1));
+                inside.pieces.push(Piece::Span(span.start + 1 + cut..span.end - 1));
             }
         }
         inside
@@ -57,28 +103,13 @@ impl Inside {
     pub(super) fn add(&mut self, escaped: impl Into<Cow<'static, str>>) {
         let escaped = escaped.into();
         if !escaped.is_empty() {
-            self.push(Piece::Own(escaped));
+            self.pieces.push(Piece::Own(escaped));
         }
-    }
-
-    fn push(&mut self, piece: Piece) {
-        match self.first {
-            None => self.first = Some(piece),
-            Some(_) => self.more.push(piece),
-        }
-    }
-
-    fn pieces(&self) -> impl Iterator<Item = &Piece> {
-        self.first.iter().chain(&self.more)
     }
 
     /// Adds `other` right behind.
     pub(super) fn append(&mut self, other: Self) {
-        if self.is_empty() {
-            return *self = other;
-        }
-        self.more.extend(other.first);
-        self.more.extend(other.more);
+        self.pieces.append(other.pieces);
     }
 
     /// Adds `other` on a new line; an empty side gives no line.
@@ -91,7 +122,7 @@ impl Inside {
 
     /// Whether there is no text.
     pub(super) fn is_empty(&self) -> bool {
-        self.first.is_none()
+        self.pieces.is_empty()
     }
 
     /// The pieces as texts; `body` is what the spans were taken from.
@@ -100,7 +131,7 @@ impl Inside {
             Piece::Span(span) => body.get(span.clone()).unwrap_or_default(),
             Piece::Own(own) => own.as_bytes(),
         };
-        self.pieces().map(|piece| Text::new(raw(piece))).collect()
+        self.pieces.iter().map(|piece| Text::new(raw(piece))).collect()
     }
 }
 
@@ -130,13 +161,13 @@ pub(super) enum Content {
     /// One string.
     Text(Inside),
     /// A list of parts, for content with images.
-    Parts(Vec<Part>),
+    Parts(Few<Part>),
 }
 
 impl Content {
     /// All-text parts become one string, a newline between them, as vLLM joins parts: whether a client sends a string,
     /// one block or several must not show in the prompt.
-    pub(super) fn of(parts: Vec<Part>) -> Self {
+    pub(super) fn of(parts: Few<Part>) -> Self {
         if parts.iter().any(|part| matches!(part, Part::Image(_))) {
             Self::Parts(parts)
         } else {
@@ -146,7 +177,7 @@ impl Content {
 }
 
 /// The texts among `parts`, joined.
-pub(super) fn text_of(parts: Vec<Part>) -> Inside {
+pub(super) fn text_of(parts: Few<Part>) -> Inside {
     let mut text = Inside::default();
     for part in parts {
         if let Part::Text(piece) = part {
@@ -207,7 +238,7 @@ pub(super) struct Writer<'b> {
 impl<'b> Writer<'b> {
     /// A writer that takes spans from `body`.
     pub(super) fn new(body: &'b Bytes) -> Self {
-        Self { body, rope: Rope::new(), surrogates: has_surrogates(body) }
+        Self { body, rope: Rope::with_capacity(body.len() / 2), surrogates: has_surrogates(body) }
     }
 
     pub(super) fn finish(self) -> Rope {
@@ -227,7 +258,7 @@ impl<'b> Writer<'b> {
     /// A string literal.
     pub(super) fn literal(&mut self, inside: &Inside) {
         self.raw("\"");
-        for piece in inside.pieces() {
+        for piece in inside.pieces.iter() {
             match piece {
                 Piece::Span(span) => self.span(span.clone()),
                 Piece::Own(own) => self.raw(own),
@@ -296,9 +327,7 @@ impl<'b> Writer<'b> {
             Input::Own(own) => own,
         };
         let mended = if self.surrogates { mend(input) } else { Cow::Borrowed(input) };
-        let mut escaped = Vec::with_capacity(mended.len() + mended.len() / 8);
-        quote_compact(&mended, &mut escaped);
-        self.rope.push(&escaped);
+        self.rope.push_written(|out| quote_compact(&mended, out));
         self.raw("\"}}");
     }
 

@@ -17,6 +17,7 @@ use crate::json::{Kind, Text, Value};
 use crate::normalize::is_type;
 use crate::profile::{Engine, Profile};
 use crate::request::{Notes, invalid};
+use crate::wire::messages::{Message, kind};
 
 /// What the engine may call, and how.
 pub(super) struct Tools<'t> {
@@ -36,11 +37,15 @@ enum Choice<'t> {
     Tool(Value<'t>),
 }
 
-/// Reads the tools.
+/// Reads the tools; `references` are those of the conversation.
 ///
 /// # Errors
 /// A fault where a tool has no name, or where `tool_choice` names a tool that cannot be offered.
-pub(super) fn tools<'t>(source: &Source<'t>, notes: &mut Notes) -> Result<Tools<'t>, Fault> {
+pub(super) fn tools<'t>(
+    source: &Source<'t>,
+    references: &References<'t>,
+    notes: &mut Notes,
+) -> Result<Tools<'t>, Fault> {
     let root = source.root;
     let mut offered = Vec::new();
     let mut names: HashMap<Cow<'t, str>, Standing<'t>> = HashMap::new();
@@ -57,7 +62,7 @@ pub(super) fn tools<'t>(source: &Source<'t>, notes: &mut Notes) -> Result<Tools<
             names.insert(tool.get("name").map(decoded).unwrap_or_default(), Standing::Server);
             continue;
         }
-        let name = path.string(tool, "name")?;
+        let name = path.string(tool.get("name"), "name")?;
         let standing = if tool.get("defer_loading").and_then(Value::as_bool) == Some(true) {
             Standing::Deferred(tool)
         } else {
@@ -67,10 +72,14 @@ pub(super) fn tools<'t>(source: &Source<'t>, notes: &mut Notes) -> Result<Tools<
         names.insert(decoded(name), standing);
     }
 
-    for named in references(root) {
-        let Some(name) = tool_named(named).map(decoded) else { continue };
+    let waiting = names.values().any(|standing| matches!(standing, Standing::Deferred(_)));
+    for &named in &references.blocks {
         let inline =
             named.get("tool").and_then(|tool| tool.get("definition")).filter(|tool| server_type(*tool).is_none());
+        if !waiting && inline.is_none() {
+            continue;
+        }
+        let Some(name) = tool_named(named).map(decoded) else { continue };
         match (names.get(&name), inline) {
             (Some(Standing::Deferred(tool)), _) => offered.push(*tool),
             (None, Some(tool)) => offered.push(tool),
@@ -86,7 +95,7 @@ pub(super) fn tools<'t>(source: &Source<'t>, notes: &mut Notes) -> Result<Tools<
         Some(kind) if kind.is("none") => Choice::None,
         Some(kind) if kind.is("tool") => {
             let path = Path::root("tool_choice");
-            let name = path.string(asked.unwrap_or(root), "name")?;
+            let name = path.string(asked.unwrap_or(root).get("name"), "name")?;
             match names.get(&decoded(name)) {
                 Some(Standing::Offered) => {}
                 Some(Standing::Deferred(tool)) => offered.push(*tool),
@@ -107,7 +116,7 @@ pub(super) fn tools<'t>(source: &Source<'t>, notes: &mut Notes) -> Result<Tools<
 pub(crate) fn offered<'t>(root: Value<'t>, profile: &'t Profile) -> Vec<Value<'t>> {
     static NOTHING: Bytes = Bytes::new();
     let source = Source { body: &NOTHING, root, profile, model: None };
-    tools(&source, &mut Notes::default()).map(|tools| tools.offered).unwrap_or_default()
+    tools(&source, &References::of(root), &mut Notes::default()).map(|tools| tools.offered).unwrap_or_default()
 }
 
 /// What is known of a tool's name.
@@ -133,27 +142,35 @@ fn decoded(literal: Value<'_>) -> Cow<'_, str> {
 }
 
 /// The blocks that name a tool, in the order of the conversation: calls, results of the tool search, changes of tools.
-fn references(root: Value<'_>) -> Vec<Value<'_>> {
-    let mut found = Vec::new();
-    let messages = root.get("messages").into_iter().flat_map(Value::items);
-    for block in messages.filter_map(|message| message.get("content")).flat_map(Value::items) {
-        let Some(kind) = block.get("type").and_then(Value::as_text) else { continue };
+#[derive(Default)]
+pub(super) struct References<'t> {
+    blocks: Vec<Value<'t>>,
+}
+
+impl<'t> References<'t> {
+    fn of(root: Value<'t>) -> Self {
+        let mut references = Self::default();
+        let messages = root.get("messages").into_iter().flat_map(Value::items);
+        for block in messages.flat_map(|message| Message::read(message).blocks()) {
+            if let Some(kind) = kind(block) {
+                references.note(block, kind);
+            }
+        }
+        references
+    }
+
+    /// Takes note of what `block`, the next of the conversation, names.
+    pub(super) fn note(&mut self, block: Value<'t>, kind: Text<'t>) {
         if kind.is("tool_use") || kind.is("tool_reference") || kind.is("tool_addition") {
-            found.push(block);
+            self.blocks.push(block);
         } else if kind.is("tool_result") {
             let content = block.get("content").into_iter().flat_map(Value::items);
-            found.extend(content.filter(|inner| is_type(*inner, "tool_reference")));
+            self.blocks.extend(content.filter(|inner| is_type(*inner, "tool_reference")));
         } else if kind.is("tool_search_tool_result") {
-            found.extend(
-                block
-                    .get("content")
-                    .and_then(|result| result.get("tool_references"))
-                    .into_iter()
-                    .flat_map(Value::items),
-            );
+            let found = block.get("content").and_then(|result| result.get("tool_references"));
+            self.blocks.extend(found.into_iter().flat_map(Value::items));
         }
     }
-    found
 }
 
 impl Tools<'_> {
