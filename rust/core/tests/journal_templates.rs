@@ -114,6 +114,12 @@ impl Room {
     fn warm(&mut self, turns: &[Turn]) -> &'static str {
         self.send(turns, self.have(turns)).name.name()
     }
+
+    fn warm_all(&mut self, prompts: &[Vec<Turn>]) {
+        for turns in prompts {
+            self.warm(turns);
+        }
+    }
 }
 
 /// A tool loop that begins with long reasoning, and then the user speaks, and goes on working.
@@ -155,7 +161,7 @@ fn behind_unprinted_reasoning_a_plain_loss_is_the_engines() {
     {
         for reused in [could / 4 / BLOCK * BLOCK, 0] {
             let mut room = Room::new(template);
-            turns.iter().for_each(|turns| _ = room.warm(turns));
+            room.warm_all(&turns);
             assert_eq!(room.have(&edited), could);
             assert_eq!(room.send(&edited, reused).name.name(), "engine-lost", "{template:?} {reused}");
         }
@@ -163,7 +169,7 @@ fn behind_unprinted_reasoning_a_plain_loss_is_the_engines() {
     // Where it depends on the template who lost more, it is left open.
     let next = cleared(&turns[3]);
     let mut room = Room::new(Template::DropsBeforeTheLastUser);
-    turns.iter().for_each(|turns| _ = room.warm(turns));
+    room.warm_all(&turns);
     assert_eq!(room.have(&next), 544);
     assert_eq!(room.send(&next, 0).name.name(), "engine-lost-or-template");
 }
