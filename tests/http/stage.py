@@ -216,13 +216,30 @@ class Stage:
         ):  # too little to tell a change from another beginning
             self.go_on(actor)
             return
+        as_it_was = actor.it.copy()
         planted = change(self.rng, self.words, actor.it)
         if planted is None or (change is changes.header_edited and not self.world.header):
+            self.go_on(actor)
+            return
+        if self._begins_otherwise(actor):
+            actor.it = as_it_was
             self.go_on(actor)
             return
         if grown:
             self.grow(actor)
         self.hold(actor, planted)
+
+    def _begins_otherwise(self, actor: Actor) -> bool:
+        """Whether no session and nothing that was said tells this from another conversation with the same first words:
+        half of the head is another one.
+        """
+        if any(name.endswith("session-id") for name in actor.headers) or len(actor.bodies[-1].turns) > 1:
+            return False
+        before, after = (
+            [piece.text for piece in pieces if piece.cls in ("tools", "system")]
+            for pieces in (actor.sent[-1].pieces, self.world.pieces(actor.it))
+        )
+        return 2 * sum(len(text) for text in before if text in after) < sum(map(len, before))
 
     def hold(self, actor: Actor, planted: Planted) -> None:
         before = actor.sent[-1]

@@ -1,7 +1,7 @@
 """Every verdict on randomised sessions, in front of an engine whose cache is a true one, against an oracle.
 
 Sessions of several clients in two dialects go on in turn; whatever loses a prefix is planted at random places. Set
-VERDICT_SEEDS (`7`, `100-120`) to run others than the seeds that are always run.
+VERDICT_SEEDS (`7`, `100-120`) to run others than the seed that is always run.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ from .conversation import Answer, Conversation, Dialect, Results, User
 from .oracle import QUIET, Sent
 from .stage import Actor, Stage, World, a_world
 
+ALWAYS = 1
+"""The seed of every run, on which what must be told comes up."""
 
-def seeds(*fixed: int) -> list[int]:
+
+def seeds() -> list[int]:
     asked = os.environ.get("VERDICT_SEEDS")
     if asked is None:
-        return list(fixed)
+        return [ALWAYS]
     first, _, last = asked.partition("-")
     return list(range(int(first), int(last or first) + 1))
 
@@ -95,14 +98,17 @@ def quiet(world: World, seed: int, turns: int) -> Stage:
 
 
 @pytest.mark.parametrize("name", WORLDS)
-@pytest.mark.parametrize("seed", seeds(1))
+@pytest.mark.parametrize("seed", seeds())
 def test_whatever_happens_is_told(tmp_path: Path, name: str, seed: int) -> None:
     flags, settings = WORLDS[name]
     with a_world(tmp_path, *flags, **settings) as world:
         stage = mixed(world, seed, STEPS)
     assert not stage.faults, "\n\n".join(stage.faults[:3])
-    told = set(stage.verdicts)
-    assert told >= ({"changed", "not-reported"} if name == "nothing reported" else {"changed", "append-only"})
+    if seed == ALWAYS:  # what comes up on any other is chance
+        told = set(stage.verdicts)
+        assert told >= (
+            {"changed", "not-reported"} if name == "nothing reported" else {"changed", "append-only"}
+        )
 
 
 QUIET_WORLDS: dict[str, tuple[str, ...]] = {
@@ -112,7 +118,7 @@ QUIET_WORLDS: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("name", QUIET_WORLDS)
-@pytest.mark.parametrize("seed", seeds(1))
+@pytest.mark.parametrize("seed", seeds())
 def test_who_only_appends_alarms_nobody(tmp_path: Path, name: str, seed: int) -> None:
     with a_world(tmp_path, *QUIET_WORLDS[name]) as world:
         stage = quiet(world, seed, 100)

@@ -231,6 +231,18 @@ def test_explain_says_why(
     assert words in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("verdict", ["engine-lost", "engine-lost-or-template"])
+def test_explain_tells_a_change_beside_what_the_engine_lost(
+    verdict: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = ledgers.record(1, MONDAY, prompt=9_000, cached=640, verdict=verdict, lost=8_000)
+    made["verdict"] |= {"path": "messages[8].content", "class": "history", "kind": "edited"}
+    assert status("explain", made["request_id"], "--ledger", ledgers.write(tmp_path, [made])) == 0
+    text = capsys.readouterr().out
+    assert "at messages[8].content (history, edited), yet" in text
+    assert "only added" not in text
+
+
 def test_explain_tells_an_excerpt_where_the_record_has_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

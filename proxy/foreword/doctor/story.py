@@ -29,6 +29,14 @@ _WHY: Final = {
     "not-reported": "The engine did not say what it reused, so nothing can be told of its cache.",
 }
 
+_BESIDE: Final = {
+    "engine-lost": "yet the engine did not even hold what stands in front of that (evicted, restarted, not restored,"
+    " or another replica).",
+    "engine-lost-or-template": "yet what stands in front of that was not all reused either: the engine no longer"
+    " held it, or its template prints it differently (reasoning that is dropped from history, for example).",
+}
+"""Why more was lost than a change accounts for."""
+
 
 def story(record: Mapping[str, Any]) -> str:
     """The paragraph."""
@@ -84,11 +92,14 @@ def _lost(usage: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
 
 def _why(verdict: Mapping[str, Any]) -> str:
     name = verdict.get("name")
-    if name != "changed":
+    beside = _BESIDE.get(str(name)) if verdict.get("path") else None
+    if name != "changed" and beside is None:
         return _WHY.get(str(name), "" if name is None else f"The verdict is {name}.")
     where = f" at {verdict['path']}" if verdict.get("path") else ""
     what = ", ".join(str(verdict[name]) for name in ("class", "kind") if verdict.get(name))
     how = f" ({what})" if what else ""
+    if beside is not None:
+        return f"The prompt differs from the turn before{where}{how}, {beside}"
     shared = verdict.get("shared")
     upto = f" Up to there, some {shared:,} tokens, it was the same." if isinstance(shared, int) else ""
     return (

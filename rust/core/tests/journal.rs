@@ -214,6 +214,49 @@ fn an_agent_that_reads_another_ones_conversation_is_no_change_without_a_session(
 }
 
 #[test]
+fn a_part_of_the_head_of_another_length_is_an_edit_where_the_conversation_goes_on() {
+    let reworded = |body: &Value| {
+        let mut next = body.clone();
+        next["system"][0]["text"] = json!(words("shorter", 800));
+        next
+    };
+    let turns = conversation("sys", "task", 5);
+    let edited = Some("system[0] system edited");
+    let nobody = Who { client: "openai-sdk", ..Who::default() };
+    for who in [&session(1), &nobody] {
+        for next in [&turns[3], &turns[4]] {
+            let mut room = Room::new();
+            for turn in &turns[..4] {
+                room.warm(who, turn);
+            }
+            let outcome = room.warm(who, &reworded(next));
+            assert_eq!((outcome.name, outcome.line, outcome.at.as_deref()), ("changed", 1, edited));
+            let outcome = room.warm(who, &grown(&reworded(next), "on"));
+            assert_eq!((outcome.name, outcome.line), ("append-only", 1));
+        }
+    }
+    // Before anything was said behind them, the same first words may be another conversation's, but not a session's.
+    for (who, name) in [(&session(1), "changed"), (&nobody, "first")] {
+        let mut room = Room::new();
+        room.warm(who, &turns[0]);
+        assert_eq!(room.warm(who, &reworded(&turns[1])).name, name);
+    }
+    // Another conversation behind the same examples and tools is none that goes on, and no agent's with other tools.
+    let mut question = reworded(&turns[3]);
+    question["messages"].as_array_mut().unwrap().pop();
+    question["messages"].as_array_mut().unwrap().push(json!({"role": "user", "content": words("another", 400)}));
+    let mut agent = reworded(&turns[4]);
+    agent["tools"][1]["description"] = json!("another");
+    for other in [question, agent] {
+        let mut room = Room::new();
+        for turn in &turns[..4] {
+            room.warm(&nobody, turn);
+        }
+        assert_eq!(room.warm(&nobody, &other).name, "first");
+    }
+}
+
+#[test]
 fn another_question_behind_the_same_examples_is_no_change_without_a_session() {
     let ask = |question: &str| {
         let mut body = grown(&body(&words("sys", 800), &words("example", 400)), "answered");

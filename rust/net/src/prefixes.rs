@@ -74,8 +74,8 @@ impl Trace {
     /// Whether its rendering may turn out to be in doubt, and after how many messages the earlier part ends.
     pub(crate) fn doubtful(&self) -> Option<usize> {
         let standing = &self.standing;
-        let may = standing.relation == Relation::Extends && (standing.new_late_system || standing.reasoning_may_go);
-        standing.previous_messages.filter(|_| may)
+        let may = standing.new_late_system.or(standing.reasoning_may_go).is_some();
+        standing.previous_messages.filter(|_| may && standing.relation == Relation::Extends)
     }
 
     /// Keeps what would have to be asked.
@@ -332,7 +332,7 @@ fn shadow(verdict: &Verdict, standing: &Standing, profile: &Profile) -> Vec<(&'s
     if verdict.name == Name::Changed && verdict.class() == Some(Class::Header) && !profile.billing_header {
         saved.push((foreword_core::normalize::BILLING_HEADER, lost));
     }
-    if by_template && standing.new_late_system && profile.late_system == LateSystem::Off {
+    if by_template && standing.new_late_system.is_some() && profile.late_system == LateSystem::Off {
         saved.push((foreword_core::normalize::LATE_SYSTEM, lost));
     }
     saved.retain(|(_, tokens)| *tokens > 0);

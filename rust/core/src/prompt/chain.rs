@@ -86,7 +86,7 @@ impl Chain {
         self.segments.push(Segment {
             path,
             class,
-            user: tag.voice == Voice::User,
+            voice: tag.voice,
             digest: own,
             chain: self.all,
             bytes: u32::try_from(text.len()).unwrap_or(u32::MAX),

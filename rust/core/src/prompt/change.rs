@@ -43,7 +43,8 @@ pub(super) enum Kinship {
     Stranger,
     /// The same, with a change in it.
     Changed(Change),
-    /// The same words behind another head: perhaps the same, perhaps another agent that was given them to read.
+    /// The same words behind another head: perhaps the same, perhaps another agent that was given them to read, or another
+    /// conversation with the same first words.
     Reheaded(Change),
     /// Perhaps the same: only its length speaks for it.
     PerhapsChanged(Change),
@@ -120,14 +121,16 @@ fn kinship(earlier: &[&Segment], prompt: &Prompt, first: usize) -> Kinship {
     let same_opening = !opening.is_empty() && opening_kept == opening.len();
     let goes_on = kept_count >= 2 && kept_count * 2 >= of_all.len();
     let alike = head_alike(earlier, later, &now);
-    if goes_on && !alike {
-        return Kinship::Reheaded(change);
-    }
-    if goes_on || same_opening && alike && of_all.len() < 2 {
-        return Kinship::Changed(change);
-    }
-    if !alike {
-        return Kinship::Stranger;
+    // Of another length, one part of the head is still an edit where nothing of the conversation is missing.
+    let edited = kept_count == of_all.len() && head_edited(earlier, later);
+    match () {
+        () if goes_on && (alike || edited) => return Kinship::Changed(change),
+        () if goes_on => return Kinship::Reheaded(change),
+        () if same_opening && alike && of_all.len() < 2 => return Kinship::Changed(change),
+        // Others may open with the same words.
+        () if same_opening && edited => return Kinship::Reheaded(change),
+        () if !alike => return Kinship::Stranger,
+        () => {}
     }
     let replaced = of_all.len() >= 2 && kept_count * 10 < of_all.len() * 3;
     match () {
@@ -170,6 +173,18 @@ fn head_alike(earlier: &[&Segment], later: &[Segment], now: &Bag) -> bool {
     let new_total = bytes(after.iter().copied());
     let about = before.len() == after.len() && total.abs_diff(new_total) * 4 <= total.max(new_total);
     total == 0 && new_total == 0 || total > 0 && (same * 2 >= total || about)
+}
+
+/// Whether one part of the head is another one, however long, and all others, two at least, stayed: an agent with a task of
+/// its own has other tools as well.
+fn head_edited(earlier: &[&Segment], later: &[Segment]) -> bool {
+    let is_head = |segment: &&Segment| segment.class.is_head() && segment.class != Class::Header;
+    let before: Vec<_> = earlier.iter().copied().filter(is_head).map(|segment| segment.digest).collect();
+    let after: Vec<_> = later.iter().filter(is_head).map(|segment| segment.digest).collect();
+    let front = before.iter().zip(&after).take_while(|(one, other)| one == other).count();
+    let back = before.iter().rev().zip(after.iter().rev()).take_while(|(one, other)| one == other).count();
+    let stayed = before.len().min(after.len()).min(front + back);
+    stayed >= 2 && before.len().max(after.len()) - stayed <= 1
 }
 
 /// Whether the whole head stayed, and behind a first message of other words the conversation is one answer further.

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use super::change::{self, Change, Kind, Kinship};
 use super::diagnosis::{self, Diagnosis};
 use super::learnt::Learnt;
-use super::segment::{Class, Parameters, Prompt, Segment};
+use super::segment::{Class, Parameters, Prompt, Segment, open_reasoning, user_speaks};
 use super::tree::{ByDigest, NodeId, Tree};
 use super::verdict::{self, Verdict};
 use crate::profile::Profile;
@@ -96,7 +96,6 @@ impl Relation {
 
 /// What the journal knows of a prompt before the engine has seen it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub struct Standing {
     /// How it stands to its line.
     pub relation: Relation,
@@ -106,10 +105,11 @@ pub struct Standing {
     pub parameters_changed: bool,
     /// Whether the model is another one.
     pub model_changed: bool,
-    /// Whether a late system message is new in it.
-    pub new_late_system: bool,
-    /// Whether it has a new user turn behind reasoning that was sent before: many templates then drop that.
-    pub reasoning_may_go: bool,
+    /// Where a late system message is new in it: bytes in front of the place at the head that some templates move it to.
+    pub new_late_system: Option<u64>,
+    /// Where the user speaks for the first time behind reasoning that was sent before, or no more: bytes in front of that
+    /// reasoning. Many templates then drop it, or print it again.
+    pub reasoning_may_go: Option<u64>,
     /// Messages that the line's prompt was sent as.
     pub previous_messages: Option<usize>,
     /// Segments that it begins with and its line (or, of a first prompt, anyone) had before.
@@ -266,15 +266,22 @@ impl Journal {
             Relation::First | Relation::Compacted => prompt.segments.partition_point(|segment| segment.end <= known),
             _ => found.segments,
         };
-        let new = prompt.segments.get(found.segments..).unwrap_or_default();
+        let (same, new) = prompt.segments.split_at(found.segments.min(prompt.segments.len()));
+        // What the line had there, where it had something else.
+        let old = match (found.relation, found.previous) {
+            (Relation::Changed(_), Some(id)) => self.tree.segments(id),
+            _ => Vec::new(),
+        };
+        let old = old.into_iter().skip(found.segments);
+        let head = same.iter().rfind(|segment| segment.class.is_head()).map_or(0, |segment| segment.end);
         let parameters = node.map_or(prompt.parameters, |node| node.parameters);
         Standing {
             relation: found.relation,
             previous_tokens: node.and_then(|node| node.tokens),
             parameters_changed: parameters != prompt.parameters,
             model_changed: parameters.model != prompt.parameters.model,
-            new_late_system: new.iter().any(|segment| segment.class == Class::LateSystem),
-            reasoning_may_go: node.is_some_and(|node| node.open_reasoning) && new.iter().any(|segment| segment.user),
+            new_late_system: new.iter().any(|segment| segment.class == Class::LateSystem).then_some(head),
+            reasoning_may_go: open_reasoning(same).filter(|_| node.is_some() && user_speaks(old) != user_speaks(new)),
             previous_messages: node.and_then(|node| node.messages),
             shared_segments,
             shared_bytes: reach,
@@ -436,11 +443,9 @@ impl Journal {
         let usage = &told.usage;
         let mut learnt = self.learnt.get(&entry.parameters.model).copied().unwrap_or_default();
         learnt.note_reuse(usage);
-        let shared = usage
-            .prompt
-            .map(|prompt| self.tree.tokens_at(standing.previous, standing.shared_bytes, (entry.bytes, prompt)));
-        let verdict = verdict::judge(standing, usage, shared, &learnt.habits(profile));
-        learnt.note(standing, &verdict);
+        let place = |bytes| Some(self.tree.place(standing.previous, bytes, (entry.bytes, usage.prompt?)));
+        let verdict = verdict::judge(standing, usage, place(standing.shared_bytes), &learnt.habits(profile));
+        learnt.note(standing, &verdict, |bytes| place(bytes).map(|place| place.tokens));
         if self.learnt.len() < MODELS || self.learnt.contains_key(&entry.parameters.model) {
             self.learnt.insert(entry.parameters.model, learnt);
         }

@@ -20,13 +20,14 @@ impl Learnt {
         self.grain.note(usage.cached.unwrap_or(0));
     }
 
-    /// Takes note of an exchange that was judged.
-    pub(super) fn note(&mut self, standing: &Standing, verdict: &Verdict) {
+    /// Takes note of an exchange that was judged. `tokens` tells how many stand in front of a place of its prompt, about.
+    pub(super) fn note(&mut self, standing: &Standing, verdict: &Verdict, tokens: impl Fn(u64) -> Option<u64>) {
         let whole = standing.relation == Relation::Extends && verdict.exact && verdict.lost == Some(0);
-        if whole && verdict.expected > Some(0) {
-            self.keeps_reasoning |= standing.reasoning_may_go;
-            self.keeps_late_system |= standing.new_late_system;
-        }
+        let Some(reused) = verdict.expected.filter(|_| whole) else { return };
+        // Of what stands in the last block alone, a prompt that was reused up to that block shows nothing.
+        let behind = |bytes| tokens(bytes).is_some_and(|tokens| reused > tokens + tokens / 50);
+        self.keeps_reasoning |= standing.reasoning_may_go.is_some_and(behind);
+        self.keeps_late_system |= standing.new_late_system.is_some_and(behind);
     }
 
     /// What is known of the engine, with what its own words and the settings say.

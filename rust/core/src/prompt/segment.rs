@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::chain::Voice;
 use super::raw::Raw;
 
 /// Where a segment stands in the body, as the client wrote it.
@@ -166,8 +167,8 @@ pub struct Segment {
     pub path: Path,
     /// What it is to the prompt.
     pub class: Class,
-    /// Whether a user said it.
-    pub user: bool,
+    /// Who says it, and in what form.
+    pub voice: Voice,
     /// XXH3-128 of what is rendered of it, with who says it: the same digest is the same segment, wherever it stands.
     pub digest: u128,
     /// Chained digest of the prompt up to its end.
@@ -185,6 +186,25 @@ impl Segment {
     pub fn is_history(&self) -> bool {
         matches!(self.class, Class::History)
     }
+
+    /// Bytes of it that stand within the first `bytes` of the prompt.
+    pub(super) fn bytes_within(&self, bytes: u64) -> u64 {
+        let behind = self.end.saturating_sub(bytes);
+        u64::from(self.bytes).saturating_sub(behind)
+    }
+}
+
+/// Bytes in front of the first reasoning behind the last words of a user, which many templates drop once the user speaks
+/// again; `None` where there is none.
+pub(super) fn open_reasoning(segments: &[Segment]) -> Option<u64> {
+    let open = segments.iter().rposition(|segment| segment.voice == Voice::User).map_or(0, |last| last + 1);
+    let mut behind = segments.get(open..)?.iter();
+    behind.find(|segment| segment.voice == Voice::Reasoning).map(|it| it.end.saturating_sub(u64::from(it.bytes)))
+}
+
+/// Whether a user says any of `segments`.
+pub(super) fn user_speaks<'s>(segments: impl IntoIterator<Item = &'s Segment>) -> bool {
+    segments.into_iter().any(|segment| segment.voice == Voice::User)
 }
 
 /// A request's prompt as it is compared with others.
@@ -200,9 +220,6 @@ pub struct Prompt {
     pub messages: Option<usize>,
     /// Whether it begins with the summary of an earlier conversation, in the words of a known client.
     pub summary: bool,
-    /// Whether an assistant's turn behind the last words of a user carries reasoning, which many templates drop once the
-    /// user speaks again.
-    pub open_reasoning: bool,
     /// The text of a prompt that nobody has marked parts in.
     pub raw: Option<Raw>,
 }

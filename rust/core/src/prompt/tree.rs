@@ -4,7 +4,9 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use super::chain::Voice;
 use super::segment::{Parameters, Prompt, Segment};
+use super::verdict::Place;
 
 /// Hands a digest on as its own hash.
 #[derive(Default)]
@@ -50,7 +52,6 @@ pub(super) struct Node {
     pub(super) parameters: Parameters,
     /// Messages that it was sent as.
     pub(super) messages: Option<usize>,
-    pub(super) open_reasoning: bool,
     /// The line that entered it last.
     pub(super) line: u64,
     /// Children and lines that hold it.
@@ -158,9 +159,26 @@ impl Tree {
         false
     }
 
-    /// Tokens at `bytes` of the prompt `id`, from what the engine counted there and around; with the count of the
-    /// prompt itself as `tokens`. Straight between two counts.
-    pub(super) fn tokens_at(&self, id: Option<NodeId>, bytes: u64, own: (u64, u64)) -> u64 {
+    /// Where `bytes` of a prompt that has so many bytes and tokens (`own`), and begins with as much of the prompt `id`, lies
+    /// in tokens: from what the engine counted around it, and straight between two counts.
+    pub(super) fn place(&self, id: Option<NodeId>, bytes: u64, own: (u64, u64)) -> Place {
+        let (tokens, counted) = self.tokens_at(id, bytes, own);
+        let segments = id.map_or_else(Vec::new, |id| self.segments(id));
+        let spoken = segments.iter().take_while(|segment| segment.end <= counted.0);
+        let spoken = spoken.filter(|segment| segment.voice == Voice::User).last().map_or(0, |segment| segment.end);
+        let reasoning = |end: u64| -> u64 {
+            let reasoning = segments.iter().filter(|segment| segment.voice == Voice::Reasoning);
+            reasoning.map(|segment| segment.bytes_within(end)).sum()
+        };
+        // Reasoning in front of a user's words was not counted if it was not printed behind them.
+        let settled = reasoning(spoken);
+        let open = share(tokens, reasoning(bytes) - settled, bytes - settled);
+        let new = share(tokens - counted.1, reasoning(bytes) - reasoning(counted.0), bytes - counted.0);
+        Place { tokens, least: tokens - open, unmoved: tokens - new }
+    }
+
+    /// Tokens at `bytes`, as for [`Tree::place`], and the last count in front of it: of how many bytes, and its tokens.
+    fn tokens_at(&self, id: Option<NodeId>, bytes: u64, own: (u64, u64)) -> (u64, (u64, u64)) {
         let (mut low, mut high) = ((0, 0), own);
         let mut next = id;
         while let Some(node) = next.and_then(|id| self.get(id)) {
@@ -175,11 +193,7 @@ impl Tree {
         }
         let (span, counted) = (high.0.saturating_sub(low.0), high.1.saturating_sub(low.1));
         let into = bytes.saturating_sub(low.0).min(span);
-        if span == 0 {
-            return low.1;
-        }
-        let share = u128::from(into) * u128::from(counted) / u128::from(span);
-        low.1 + u64::try_from(share).unwrap_or(u64::MAX)
+        (low.1 + share(counted, into, span), low)
     }
 
     /// Enters a whole prompt, held once more; one that is there already is the same node.
@@ -216,7 +230,6 @@ impl Tree {
             tokens: None,
             parameters: prompt.parameters,
             messages: prompt.messages,
-            open_reasoning: prompt.open_reasoning,
             line,
             holders: 1,
         };
@@ -249,6 +262,12 @@ impl Tree {
             next = node.parent;
         }
     }
+}
+
+/// What of so many `tokens`, which `all` bytes are, so many `bytes` of them are.
+fn share(tokens: u64, bytes: u64, all: u64) -> u64 {
+    let share = u128::from(tokens) * u128::from(bytes.min(all)) / u128::from(all.max(1));
+    u64::try_from(share).unwrap_or(u64::MAX)
 }
 
 /// Bytes of the first `blocks` blocks of a prompt.

@@ -100,7 +100,7 @@ pub struct Habits {
     pub step: Option<u64>,
     /// Whether its template is known to print late system messages where they stand.
     pub keeps_late_system: bool,
-    /// Whether its template is known to print earlier reasoning once the user speaks again.
+    /// Whether its template is known to leave earlier reasoning as it was once the user speaks again.
     pub keeps_reasoning: bool,
 }
 
@@ -110,8 +110,20 @@ const TAIL: u64 = 16;
 /// Tokens that the place of a difference is coarse by: a block of bytes.
 const LEAST: u64 = 64;
 
-/// Judges an exchange. `shared` is the place of the first difference in tokens, as estimated by the journal.
-pub fn judge(standing: &Standing, usage: &EngineUsage, shared: Option<u64>, habits: &Habits) -> Verdict {
+/// A place in a prompt, in tokens, as estimated from bytes and the engine's counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Where it lies, if reasoning is printed as everything else.
+    pub tokens: u64,
+    /// Where it lies, if no reasoning is printed that the user had not spoken behind when the engine counted last.
+    pub least: u64,
+    /// Where it lies, if no reasoning is printed behind that count, and in front of it what ever was.
+    pub unmoved: u64,
+}
+
+/// Judges an exchange. `place` is that of the first difference.
+pub fn judge(standing: &Standing, usage: &EngineUsage, place: Option<Place>, habits: &Habits) -> Verdict {
+    let shared = place.map(|place| place.tokens);
     let block = habits.block.unwrap_or(1).max(1);
     let prompt = usage.prompt;
     let at_most = |tokens: u64| prompt.map_or(tokens, |prompt| tokens.min(prompt.saturating_sub(1)));
@@ -135,8 +147,6 @@ pub fn judge(standing: &Standing, usage: &EngineUsage, shared: Option<u64>, habi
         (Relation::Changed(_), Some(expected), Some(reused)) => {
             let lost = expected.saturating_sub(reused);
             let reach = shared.unwrap_or(0);
-            let by_engine = reach.saturating_sub(reused);
-            let by_change = expected.saturating_sub(reach);
             // The place is an estimate: within a step and 2 % it is the change's.
             let step = grain::step(habits.engine, habits.step, reused, change.is_some_and(early)).max(reach / 50);
             let unprinted = reused > reach + step.max(LEAST).max(prompt.unwrap_or(0) / 50);
@@ -144,10 +154,16 @@ pub fn judge(standing: &Standing, usage: &EngineUsage, shared: Option<u64>, habi
                 let name = if lost == 0 { Name::AppendOnly } else { Name::Granularity };
                 return Verdict { change: None, ..of(name, Some(lost), true) };
             }
+            let by_engine = |reach: u64| reach.saturating_sub(reused);
+            let mostly_engine = |reach| by_engine(reach) > expected.saturating_sub(reach);
+            let least = place.map_or(0, |place| if habits.keeps_reasoning { place.unmoved } else { place.least });
             let name = match () {
-                () if by_engine <= step || by_engine <= by_change => Name::Changed,
+                () if by_engine(reach) <= step || !mostly_engine(reach) => Name::Changed,
                 () if standing.parameters_changed => Name::Parameters,
-                () => lost_by_engine(standing, habits),
+                () if template_may_have(standing, habits) => Name::EngineLostOrTemplate,
+                () if by_engine(least) <= step => Name::Changed,
+                () if !mostly_engine(least) => Name::EngineLostOrTemplate,
+                () => Name::EngineLost,
             };
             of(name, Some(lost), true)
         }
@@ -172,7 +188,8 @@ pub fn judge(standing: &Standing, usage: &EngineUsage, shared: Option<u64>, habi
                 () if lost == 0 => Name::AppendOnly,
                 () if lost < step.max(block + TAIL) => Name::Granularity,
                 () if standing.parameters_changed => Name::Parameters,
-                () => lost_by_engine(standing, habits),
+                () if template_may_have(standing, habits) => Name::EngineLostOrTemplate,
+                () => Name::EngineLost,
             };
             of(name, Some(lost), true)
         }
@@ -184,12 +201,12 @@ fn early(change: Change) -> bool {
     change.class.is_head() || change.class == Class::FirstUser
 }
 
-/// Who lost a prefix that is intact as it was sent.
-fn lost_by_engine(standing: &Standing, habits: &Habits) -> Name {
+/// Whether a prefix that is intact as it was sent may have become another text in the template.
+fn template_may_have(standing: &Standing, habits: &Habits) -> bool {
     let late = standing.relation.change().is_some_and(|change| change.class == Class::LateSystem);
-    let hoists = (standing.new_late_system || late) && !habits.keeps_late_system;
-    let drops = standing.reasoning_may_go && !habits.keeps_reasoning;
-    if hoists || drops { Name::EngineLostOrTemplate } else { Name::EngineLost }
+    let hoists = (standing.new_late_system.is_some() || late) && !habits.keeps_late_system;
+    let drops = standing.reasoning_may_go.is_some() && !habits.keeps_reasoning;
+    hoists || drops
 }
 
 impl Verdict {

@@ -58,7 +58,6 @@ const SUMMARIES: [&str; 3] = [
     "<state_snapshot>",
 ];
 
-#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 struct Cutter<'p> {
     profile: &'p Profile,
     form: Form,
@@ -70,7 +69,6 @@ struct Cutter<'p> {
     /// Whether the next segment opens a message.
     opens: bool,
     summary: bool,
-    open_reasoning: bool,
     raw: Option<Raw>,
 }
 
@@ -84,7 +82,6 @@ impl<'p> Cutter<'p> {
             first_system: true,
             opens: true,
             summary: false,
-            open_reasoning: false,
             raw: None,
         }
     }
@@ -101,15 +98,7 @@ impl<'p> Cutter<'p> {
     fn finish(self, root: Value<'_>) -> Prompt {
         let parameters = parameters(root, self.profile);
         let (segments, blocks) = self.chain.finish();
-        Prompt {
-            segments,
-            blocks,
-            parameters,
-            messages: None,
-            summary: self.summary,
-            open_reasoning: self.open_reasoning,
-            raw: self.raw,
-        }
+        Prompt { segments, blocks, parameters, messages: None, summary: self.summary, raw: self.raw }
     }
 
     /// Adds the system messages in front of the conversation, the first and `more`, and `tools`, in the order of the
@@ -136,11 +125,6 @@ impl<'p> Cutter<'p> {
 
     fn add(&mut self, path: Path, class: Class, voice: Voice, text: &[u8]) {
         if !text.is_empty() {
-            match voice {
-                Voice::Reasoning => self.open_reasoning = true,
-                Voice::User => self.open_reasoning = false,
-                _ => {}
-            }
             self.chain.add(path, class, Tag { voice, opens: self.opens }, text);
             self.opens = false;
         }
@@ -361,7 +345,7 @@ mod tests {
     use super::*;
     use crate::json::Tape;
     use crate::profile::Engine;
-    use crate::prompt::segment::Segment;
+    use crate::prompt::segment::{Segment, open_reasoning};
 
     fn prompt(body: &str, form: Form, profile: &Profile) -> Prompt {
         cut(Tape::new().scan(body.as_bytes()).unwrap(), form, profile)
@@ -459,11 +443,16 @@ mod tests {
     #[test]
     fn reasoning_is_open_until_the_user_speaks_again() {
         let profile = Profile { engine: Engine::Vllm, ..Profile::default() };
-        assert!(!prompt(MESSAGES, Form::Translated, &profile).open_reasoning);
+        let open = |body: &str, profile: &Profile| {
+            let prompt = prompt(body, Form::Translated, profile);
+            let at = open_reasoning(&prompt.segments)?;
+            prompt.segments.iter().find(|segment| segment.end > at).map(|segment| segment.path.to_string())
+        };
+        assert_eq!(open(MESSAGES, &profile), None);
         let working = MESSAGES.replace(r#",{"type":"text","text":"go"}"#, "");
-        assert!(prompt(&working, Form::Translated, &profile).open_reasoning);
+        assert_eq!(open(&working, &profile).as_deref(), Some("messages[2].content[0]"));
         let dropped = Profile { engine: Engine::OpenAi, ..Profile::default() };
-        assert!(!prompt(&working, Form::Translated, &dropped).open_reasoning);
+        assert_eq!(open(&working, &dropped), None);
     }
 
     #[test]
