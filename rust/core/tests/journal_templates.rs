@@ -204,6 +204,21 @@ fn reasoning_within_the_last_block_shows_nothing_of_a_template() {
     assert_eq!(names, ["first", "append-only", "append-only", "append-only", "engine-lost-or-template"]);
 }
 
+#[test]
+fn what_another_branch_left_in_the_cache_shows_nothing_of_a_template() {
+    let n = &mut 300;
+    let [begun, working, ..] = spoken_behind_reasoning();
+    let answered = [&working[..], &[Turn::Answer(None, words(n, 1200))]].concat();
+    let [one, other] = [(); 2].map(|()| [&answered[..], &[Turn::User(words(n, 50))]].concat());
+    let later = [&one[..], &[Turn::Answer(Some(words(n, 500)), words(n, 50)), Turn::Result(words(n, 300))]].concat();
+    let again = [&later[..], &[Turn::Answer(None, words(n, 50)), Turn::User(words(n, 50))]].concat();
+    let mut room = Room::new(Template::DropsBeforeTheLastUser);
+    room.warm_all(&[begun, working, one, later]);
+    // The same answer without the reasoning in front of it is what the first branch left.
+    assert_eq!(room.warm(&other), "append-only");
+    assert_eq!(room.warm(&again), "engine-lost-or-template");
+}
+
 #[derive(Clone, Debug)]
 struct Step {
     reasoning: usize,

@@ -110,6 +110,8 @@ pub struct Standing {
     /// Where the user speaks for the first time behind reasoning that was sent before, or no more: bytes in front of that
     /// reasoning. Many templates then drop it, or print it again.
     pub reasoning_may_go: Option<u64>,
+    /// Whether the line had got no further than the prompt that it is compared with.
+    pub at_tip: bool,
     /// Messages that the line's prompt was sent as.
     pub previous_messages: Option<usize>,
     /// Segments that it begins with and its line (or, of a first prompt, anyone) had before.
@@ -282,6 +284,7 @@ impl Journal {
             model_changed: parameters.model != prompt.parameters.model,
             new_late_system: new.iter().any(|segment| segment.class == Class::LateSystem).then_some(head),
             reasoning_may_go: open_reasoning(same).filter(|_| node.is_some() && user_speaks(old) != user_speaks(new)),
+            at_tip: found.line.and_then(|id| self.lines.get(&id)).is_some_and(|line| Some(line.tip) == found.previous),
             previous_messages: node.and_then(|node| node.messages),
             shared_segments,
             shared_bytes: reach,
@@ -445,7 +448,9 @@ impl Journal {
         learnt.note_reuse(usage);
         let place = |bytes| Some(self.tree.place(standing.previous, bytes, (entry.bytes, usage.prompt?)));
         let verdict = verdict::judge(standing, usage, place(standing.shared_bytes), &learnt.habits(profile));
-        learnt.note(standing, &verdict, |bytes| place(bytes).map(|place| place.tokens));
+        // What was sent behind the earlier prompt before is in the cache as the template prints that by now.
+        let alone = standing.previous.and_then(|id| self.tree.get(id)).is_some_and(|node| node.continued <= 1);
+        learnt.note(standing, &verdict, alone, |bytes| place(bytes).map(|place| place.tokens));
         if self.learnt.len() < MODELS || self.learnt.contains_key(&entry.parameters.model) {
             self.learnt.insert(entry.parameters.model, learnt);
         }

@@ -20,9 +20,17 @@ impl Learnt {
         self.grain.note(usage.cached.unwrap_or(0));
     }
 
-    /// Takes note of an exchange that was judged. `tokens` tells how many stand in front of a place of its prompt, about.
-    pub(super) fn note(&mut self, standing: &Standing, verdict: &Verdict, tokens: impl Fn(u64) -> Option<u64>) {
-        let whole = standing.relation == Relation::Extends && verdict.exact && verdict.lost == Some(0);
+    /// Takes note of an exchange that was judged. `alone`: nothing else went on from the prompt that it goes on from.
+    /// `tokens` tells how many stand in front of a place of its prompt, about.
+    pub(super) fn note(
+        &mut self,
+        standing: &Standing,
+        verdict: &Verdict,
+        alone: bool,
+        tokens: impl Fn(u64) -> Option<u64>,
+    ) {
+        let goes_on = standing.relation == Relation::Extends && standing.at_tip && alone;
+        let whole = goes_on && verdict.exact && verdict.lost == Some(0);
         let Some(reused) = verdict.expected.filter(|_| whole) else { return };
         // Of what stands in the last block alone, a prompt that was reused up to that block shows nothing.
         let behind = |bytes| tokens(bytes).is_some_and(|tokens| reused > tokens + tokens / 50);

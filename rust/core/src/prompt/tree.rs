@@ -54,6 +54,8 @@ pub(super) struct Node {
     pub(super) messages: Option<usize>,
     /// The line that entered it last.
     pub(super) line: u64,
+    /// Prompts that were entered as its children, ever.
+    pub(super) continued: u32,
     /// Children and lines that hold it.
     holders: u32,
 }
@@ -210,6 +212,7 @@ impl Tree {
         }
         if let Some(node) = parent.and_then(|id| self.get_mut(id)) {
             node.holders += 1;
+            node.continued += 1;
         }
         let first_block = have.checked_sub(1).map_or(0, |last| prompt.segments[last].blocks as usize);
         let model = prompt.parameters.model;
@@ -231,6 +234,7 @@ impl Tree {
             parameters: prompt.parameters,
             messages: prompt.messages,
             line,
+            continued: 0,
             holders: 1,
         };
         self.bytes += weight(&node);
