@@ -258,7 +258,10 @@ proptest! {
         let number = &mut 0;
         let mut turns = vec![Turn::User(words(number, 400))];
         room.warm(&turns);
+        // Reasoning that may or may not be printed moves the estimated place of a change by as much.
+        let mut doubtful = 0;
         for step in steps {
+            doubtful += step.reasoning;
             let reasoning = (step.reasoning > 0).then(|| words(number, step.reasoning));
             turns.push(Turn::Answer(reasoning, words(number, step.answer)));
             let said = words(number, step.said);
@@ -280,7 +283,7 @@ proptest! {
             let gone = have.saturating_sub(reused);
             // Whether reasoning that was edited was printed at all, nobody knows.
             let told = step.change.is_none_or(|(how, _)| how < 2 || how == 3);
-            if step.forgets && told && reach > 300 && gone > 2 * expected.saturating_sub(have) {
+            if step.forgets && told && reach > 300 && gone > 2 * (expected.saturating_sub(have) + doubtful) {
                 prop_assert!(!["changed", "append-only", "granularity"].contains(&name), "{:?} {}", verdict, have);
             }
         }
