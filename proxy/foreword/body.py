@@ -7,8 +7,9 @@ from foreword._core import Body
 from foreword.asgi import Receive, Scope
 from foreword.turns import Turns
 
-#: Room made at once for a body that states its length; a lie costs no more than this.
-_PRESIZE_AT_MOST = 8 * 1024 * 1024
+#: Room made at once for a body that states its length: to grow would copy it. A lie costs no more than this, and of
+#: memory nothing: the system gives pages when they are filled.
+_PRESIZE_AT_MOST = 32 * 1024 * 1024
 
 #: From so many bytes on, a body's chunks come by turns. granian's are up to 400 KB then, each made with the GIL held.
 _LARGE = 64 * 1024
