@@ -122,14 +122,19 @@ impl Scanned {
 pub struct Scanning {
     tape: Tape,
     place: Place,
+    /// Bytes behind the place that were looked at without going on, as of a number whose end has not come.
+    tried: usize,
 }
 
 impl Scanning {
-    /// Goes on as far as it is certain what `text` says: all that has come, from its first byte on.
+    /// Goes on as far as it is certain what `text` says: all that has come, from its first byte on. Where it could not go
+    /// on, it tries again when twice as much has come, so that pieces of any size cost no more than the text.
     pub fn advance(&mut self, text: &[u8]) {
-        if fits(text).is_ok() {
+        let behind = text.len().saturating_sub(self.place.at);
+        if fits(text).is_ok() && behind >= 2 * self.tried {
             // What it met is the text's end so far, or a fault, which is met again at the end.
             (self.place, _) = Scanner::run(text, &mut self.tape, self.place, false);
+            self.tried = text.len().saturating_sub(self.place.at);
         }
     }
 
@@ -730,6 +735,20 @@ mod tests {
         }
         text.extend_from_slice(b"\"]");
         assert_eq!(scanning.end(Bytes::from(text)).unwrap().root().items().count(), 1);
+    }
+
+    #[test]
+    fn a_number_that_arrives_byte_by_byte_is_looked_at_a_few_times() {
+        let text = [&b"[1,"[..], &[b'7'; 10_000], b"]"].concat();
+        let mut scanning = Scanning::default();
+        let mut looks = 0;
+        for end in 0..text.len() {
+            let before = scanning.tried;
+            scanning.advance(&text[..end]);
+            looks += usize::from(scanning.tried != before);
+        }
+        assert!(looks < 20, "{looks}");
+        assert_eq!(scanning.end(Bytes::from(text)).unwrap().root().items().count(), 2);
     }
 
     proptest! {
