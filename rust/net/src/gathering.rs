@@ -186,8 +186,11 @@ fn gather<C: AsRef<[u8]>>(coming: &Receiver<Work<C>>) {
         let work = if grown.is_empty() { coming.recv().map_err(Into::into) } else { coming.try_recv() };
         match work {
             Ok(Work::Chunk(parts, chunk)) => {
-                locked(&parts).bytes.extend_from_slice(chunk.as_ref());
-                grown.push_back(parts);
+                let mut come = locked(&parts);
+                come.bytes.extend_from_slice(chunk.as_ref());
+                if come.scanning.is_some() {
+                    grown.push_back(Arc::clone(&parts));
+                }
             }
             Ok(Work::End(parts, whole)) => {
                 let Parts { bytes, scanning } = std::mem::take(&mut *locked(&parts));
