@@ -175,16 +175,56 @@ def filled(value: str, environment: dict[str, str]) -> str:
     return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda match: environment.get(match[1]) or match[2], value)
 
 
-def test_the_sidecars_settings_are_settings(compose: dict[str, Any]) -> None:
+OF_ITS_OWN = {"FOREWORD_UPSTREAM", "FOREWORD_ENGINE", "FOREWORD_UPSTREAM_API_KEY"}
+OF_THE_IMAGE = {"FOREWORD_HOST", "FOREWORD_PORT"}
+"""Where a sidecar listens inside its container, on which the published port and the health check rely."""
+
+
+def test_a_sidecar_is_told_every_setting_and_nothing_else(compose: dict[str, Any]) -> None:
     known = {setting.name: setting for setting in TABLE}
     for sidecar in sidecars(compose).values():
         environment = sidecar["environment"]
-        assert set(environment) <= set(known)
-        settings = Settings.from_env({name: filled(value, {}) for name, value in environment.items()})
-        assert settings.api_keys == ()
-        for name, value in environment.items():
-            if value.startswith(f"${{{name}:-"):
-                assert filled(value, {}) == known[name].default, f"{name} has another default here"
+        assert set(environment) == set(known) - OF_THE_IMAGE
+        Settings.from_env({name: filled(value, {}) for name, value in environment.items()})
+        for name in set(environment) - OF_ITS_OWN:
+            assert environment[name] == f"${{{name}:-{known[name].default}}}"
+
+
+def test_what_is_set_reaches_the_sidecar(compose: dict[str, Any]) -> None:
+    told = {"FOREWORD_PING_SECONDS": "7", "FOREWORD_DIGEST_KEY": "sixteen-letters.", "VLLM_API_KEY": "its"}
+    environment = sidecars(compose)["foreword-vllm"]["environment"]
+    settings = Settings.from_env({name: filled(value, told) for name, value in environment.items()})
+    assert settings.ping_seconds == 7
+    assert settings.digest_key == "sixteen-letters."
+    assert (settings.upstream, settings.upstream_api_key) == ("http://vllm:8000", "its")
+
+
+def test_no_container_is_told_what_does_not_concern_it(compose: dict[str, Any]) -> None:
+    asked = {
+        name: set(re.findall(r"\$\{(\w+)", json.dumps(service)))
+        for name, service in compose["services"].items()
+    }
+    assert not any("env_file" in service for service in compose["services"].values()), (
+        "a file holds all of it"
+    )
+    assert {name for name, names in asked.items() if "HF_TOKEN" in names} == {"vllm"}
+    assert {name for name, names in asked.items() if "VLLM_API_KEY" in names} == {"vllm", "foreword-vllm"}
+    assert {name for name, names in asked.items() if "STRATA_API_KEY" in names} == {"foreword-strata"}
+    for engine in ("vllm", "strata"):
+        assert not any(name.startswith("FOREWORD_") for name in asked[engine])
+
+
+def test_an_engine_takes_all_cards(compose: dict[str, Any]) -> None:
+    told = {"VLLM_MODEL": "Qwen/Qwen3-32B", "VLLM_OPTIONS": "--tensor-parallel-size 8"}
+    vllm = compose["services"]["vllm"]
+    assert filled(vllm["command"], told).split() == [
+        "Qwen/Qwen3-32B",
+        "--enable-prompt-tokens-details",
+        "--tensor-parallel-size",
+        "8",
+    ]
+    (cards,) = vllm["deploy"]["resources"]["reservations"]["devices"]
+    assert cards["count"] == "all"
 
 
 def test_the_compose_comments_are_in_step(root: Path) -> None:
