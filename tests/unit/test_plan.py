@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,26 @@ def test_none_is_enough(capsys: pytest.CaptureFixture[str]) -> None:
     timed = STORM + ",think=1"
     assert main(["plan", "--load", timed, "--target", "ttft_p95<=0.1s"]) == 1
     assert "No budget meets it either" in capsys.readouterr().out
+
+
+def test_no_parking_is_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    alone = "conversations=1,length=30k,turns=8,growth=500"
+    assert main(["plan", "--load", alone]) == 0
+    told = capsys.readouterr().out
+    assert "Working set: none, no turn is lost without parking" in told
+    assert "refused<=1%: no parking (--conversation-cache-mib 0), --prompt-cache-every 16384\n" in told
+    (best,) = [line.split() for line in told.splitlines() if line.endswith("<- smallest")]
+    assert best[:4] == ["off", "-", "16,384", "-"]
+    assert plan(capsys, "--load", alone)["recommended"]["mib"] == 0, "for machines a number stays one"
+
+
+def test_without_parking_no_knob_of_parking_is_turned_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    small = "conversations=6,length=30k,turns=3"
+    assert main(["plan", "--load", small, "--today", "0/4", "--mib", "0", "--skip-above", "100"]) == 1
+    told = capsys.readouterr().out
+    assert "\nas today (parking off) " in told
+    assert not re.search(r"^(slots|skip parking)", told, re.MULTILINE)
+    assert re.search(r"^off +- +16,384 +- ", told, re.MULTILINE)
 
 
 def test_evicting_what_never_comes_back_is_not_held_against_a_budget(

@@ -20,6 +20,7 @@ class Setting:
     """The engine's flags, and the remedies that are none. MiB, tokens."""
 
     mib: int = 8_192
+    """0: nothing is parked."""
     slots: int = 20
     every: int = 16_384
     skip_above_mib: int | None = None
@@ -29,6 +30,11 @@ class Setting:
     """Prompts above so many tokens are refused."""
     cap: int | None = None
     """Prompts are assembled of at most so many tokens."""
+
+    @property
+    def parks(self) -> bool:
+        """Whether anything is parked; where nothing is, slots and the remedy of skipping mean nothing."""
+        return self.mib > 0
 
     @property
     def budget(self) -> int:

@@ -45,7 +45,7 @@ def _changes(planner: Planner, today: Setting, enough: Setting) -> Iterator[tupl
         yield f"mib {_ROADMAP_MIB}", replace(today, mib=_ROADMAP_MIB)
     if enough.mib > today.mib:
         yield f"mib {enough.mib}", replace(today, mib=enough.mib)
-    if enough.slots > today.slots:
+    if today.parks and enough.slots > today.slots:
         yield f"slots {enough.slots}", replace(today, slots=enough.slots)
     if today.every != _DENSE:
         yield f"every {_DENSE}", replace(today, every=_DENSE)
@@ -53,7 +53,8 @@ def _changes(planner: Planner, today: Setting, enough: Setting) -> Iterator[tupl
             f"every {_DENSE}, prompt-cache {today.kept * 4}",
             replace(today, every=_DENSE, kept=today.kept * 4),
         )
-    yield f"skip parking above {half} MiB", replace(today, skip_above_mib=half)
+    if today.parks:
+        yield f"skip parking above {half} MiB", replace(today, skip_above_mib=half)
     yield f"refuse prompts above {admit}", replace(today, admit=admit)
     yield f"cap assembled prompts at {cap}", replace(today, cap=cap)
     if enough.mib > today.mib and enough.slots > today.slots:

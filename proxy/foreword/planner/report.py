@@ -127,6 +127,8 @@ def conclusion(plan: Plan) -> str:
 def flags(row: Row) -> str:
     """The engine's command line for a row."""
     setting = row.setting
+    if not setting.parks:
+        return f"no parking (--conversation-cache-mib 0), --prompt-cache-every {setting.every}"
     shown = f"--conversation-cache-mib {setting.mib} --conversation-cache-slots {setting.slots}"
     shown += f" --prompt-cache-every {setting.every}"
     skip = setting.skip_above_mib
@@ -151,10 +153,11 @@ def _costs_of(row: Row) -> str:
 def _about(plan: Plan) -> str:
     load, costs = plan.load, plan.costs
     times = "" if load.timed else ", without times"
-    largest = plan.planner.largest_snapshot()
+    largest, enough = plan.planner.largest_snapshot(), plan.working_set.setting
+    held = f"{enough.mib:,} MiB lose no turn" if enough.parks else "none, no turn is lost without parking"
     lines = [
         f"Load: {len(load.requests):,} requests of {load.conversations:,} conversations ({load.identities}), ",
-        f"Working set: {plan.working_set.setting.mib:,} MiB lose no turn (largest snapshot {largest:,} MiB)",
+        f"Working set: {held} (largest snapshot {largest:,} MiB)",
         f"Snapshot sizes: {_how(plan.sizes, f'{len(costs.sizes)} points')}",
         f"Prefill: {costs.prefill_rate:,.0f} tokens/s and {costs.prefill_floor:.2f} s a prompt, ",
     ]
@@ -191,7 +194,7 @@ def _knobs(plan: Plan) -> str:
         "RAM MiB",
         "",
     ]
-    first = plan.knobs[0].row.outcome
+    first, today = plan.knobs[0].row.outcome, plan.knobs[0].row.setting
     rows = [head]
     for knob in plan.knobs:
         outcome = knob.row.outcome
@@ -200,7 +203,7 @@ def _knobs(plan: Plan) -> str:
             remark = f"refuses {outcome.refused:,} requests" + (f"; {remark}" if remark else "")
         rows.append(
             [
-                knob.name,
+                knob.name if today.parks or knob.row.setting != today else f"{knob.name} (parking off)",
                 _change(outcome.evictions, first.evictions),
                 _change(outcome.lost_turns, first.lost_turns),
                 "-" if outcome.lost_reuse is None else f"{outcome.lost_reuse:,}",
@@ -220,12 +223,13 @@ def _grid(plan: Plan) -> str:
     shown = [row for row in plan.rows if row is plan.recommended or not _idle(row, plan.rows)]
     for row in shown:
         setting, outcome = row.setting, row.outcome
+        skip = setting.skip_above_mib if setting.parks else None
         rows.append(
             [
-                f"{setting.mib:,}",
-                f"{setting.slots}",
+                f"{setting.mib:,}" if setting.parks else "off",
+                f"{setting.slots}" if setting.parks else "-",
                 f"{setting.every:,}",
-                "-" if setting.skip_above_mib is None else f"{setting.skip_above_mib:,}",
+                "-" if skip is None else f"{skip:,}",
                 f"{outcome.evictions:,}",
                 f"{outcome.lost_turns:,}",
                 _short(outcome.reread_tokens),
