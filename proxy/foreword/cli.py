@@ -80,8 +80,9 @@ def _parser() -> argparse.ArgumentParser:
         "check",
         help="ask the configured engine what it can do",
         description="A preflight: asks the engine at FOREWORD_UPSTREAM what it is, what its template does and whether"
-        " it reports cached tokens, and what its metrics and its log will show. Sends it three short chats. Exit status"
-        " 0: nothing failed; 1: something did; 2: wrong usage.",
+        " it reports cached tokens, and what its metrics and its log will show. Sends it three short chats, and with"
+        " FOREWORD_MESSAGES=native two short messages. Exit status 0: nothing failed; 1: something did; 2: wrong"
+        " usage.",
     )
     check.add_argument("--json", action="store_true", help="for machines")
     settings = commands.add_parser("settings", help="show the settings and their defaults")

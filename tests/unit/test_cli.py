@@ -99,6 +99,9 @@ class Engine(BaseHTTPRequestHandler):
 
     details: dict[str, int] | None = {"cached_tokens": 480}
     stream_status = 200
+    own_messages: tuple[int, dict[str, int] | None] | None = None
+    """Status and usage at its own /v1/messages; None: it has none."""
+    message_events: tuple[str, ...] = ("message_start", "message_delta", "message_stop")
     metrics = (ROOT / "tests/fixtures/engines/vllm/metrics-0.32.txt").read_bytes()
 
     def do_GET(self) -> None:
@@ -117,6 +120,9 @@ class Engine(BaseHTTPRequestHandler):
             text = orjson.dumps([ask.get("tools"), ask["messages"]])
             self._answer(200, orjson.dumps({"tokens": list(text)}))
             return
+        if self.path == "/v1/messages":
+            self._message(stream=ask["stream"])
+            return
         usage = {"prompt_tokens": 500, "completion_tokens": 1, "prompt_tokens_details": self.details}
         if not ask.get("stream"):
             self._answer(200, orjson.dumps({"choices": [], "usage": usage}))
@@ -126,6 +132,22 @@ class Engine(BaseHTTPRequestHandler):
             )
         else:
             self._answer(self.stream_status, b'{"error":{"message":"no stream_options"}}')
+
+    def _message(self, *, stream: bool) -> None:
+        if self.own_messages is None:
+            self._answer(404, b'{"detail":"Not Found"}')
+            return
+        code, usage = self.own_messages
+        if not stream:
+            self._answer(code, orjson.dumps({"type": "message", "content": [], "usage": usage}))
+            return
+        # As vLLM: the start tells the whole prompt, the end what was cached of it.
+        told: dict[str, dict[str, object]] = {
+            "message_start": {"message": {"usage": {"input_tokens": 500, "output_tokens": 0}}},
+            "message_delta": {"delta": {"stop_reason": "max_tokens"}, "usage": usage},
+        }
+        events = [orjson.dumps({"type": name, **told.get(name, {})}) for name in self.message_events]
+        self._answer(code, b"".join(b"data: " + event + b"\n\n" for event in events))
 
     def _answer(self, code: int, body: bytes) -> None:
         self.send_response(code)
@@ -232,6 +254,59 @@ def test_check_of_metrics(engine: type[Engine], capsys: pytest.CaptureFixture[st
     engine.metrics = (ROOT / "tests/fixtures/engines/vllm/metrics-0.8.txt").read_bytes()
     status("check", "--json")
     assert checks(capsys)["metrics"][0] == "warn"
+
+
+NATIVE = "native /v1/messages"
+
+
+def test_check_asks_the_engines_own_messages_where_they_are_used(
+    engine: type[Engine], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.own_messages = 200, {"input_tokens": 20, "output_tokens": 1, "cache_read_input_tokens": 480}
+    assert status("check", "--json") == 0
+    assert NATIVE not in checks(capsys), "translated requests never go there"
+    monkeypatch.setenv("FOREWORD_MESSAGES", "native")
+    assert status("check", "--json") == 0
+    assert checks(capsys)[NATIVE] == ("ok", 480)
+    assert status("check") == 0
+    assert "answers, also streams; cached tokens reported: 480 of 500 for" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (None, "the engine has no /v1/messages (status 404)"),
+        ((400, None), "a message of one token is answered with status 400"),
+        ((200, None), "cached tokens not reported"),
+        ((200, {"input_tokens": 500}), "cached tokens not reported"),
+    ],
+)
+def test_check_finds_messages_that_the_engine_does_not_serve_well(
+    answer: tuple[int, dict[str, int] | None] | None,
+    told: str,
+    engine: type[Engine],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("FOREWORD_MESSAGES", "native")
+    engine.own_messages = answer
+    assert status("check") == 1
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if NATIVE in line]
+    assert line.startswith("FAIL")
+    assert told in line
+
+
+@pytest.mark.parametrize("events", [(), ("message_start", "message_delta"), ("error",)])
+def test_check_finds_a_stream_of_messages_that_does_not_end(
+    events: tuple[str, ...],
+    engine: type[Engine],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("FOREWORD_MESSAGES", "native")
+    engine.own_messages, engine.message_events = (200, {"cache_read_input_tokens": 480}), events
+    assert status("check", "--json") == 1
+    assert checks(capsys)[NATIVE] == ("fail", None)
 
 
 @pytest.mark.usefixtures("engine")

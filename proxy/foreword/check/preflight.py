@@ -1,6 +1,7 @@
 """Asks the engine what it is, what its template does, and what its usage tells."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import orjson
 
@@ -35,6 +36,8 @@ class Preflight:
                     self._stream_usage,
                 ):
                     lines.append(await step(engine))
+                if self._settings.messages == "native":
+                    lines.append(await self._own_messages(engine))
             lines += await Watched(self._settings, self._fetch).lines(engine)
         except FetchError as error:
             text = f"{self._settings.upstream} cannot be reached: {error}"
@@ -133,15 +136,48 @@ class Preflight:
             return Line(name, "fail", None, text, "ask the engine's log why")
         details = usage.get("prompt_tokens_details")
         cached = details.get("cached_tokens") if isinstance(details, dict) else None
+        todo = ENGINES[engine.kind].cached_tokens_advice
+        return self._reported(name, engine, cached, count_of(usage.get("prompt_tokens")), todo)
+
+    def _reported(self, name: str, engine: Finding, cached: object, asked: int | None, advice: str) -> Line:
+        """What a prompt of ``asked`` tokens that was sent twice says of the cache. ``advice``: if it says nothing."""
         if not isinstance(cached, int):
             if engine.kind == "strata" and self._settings.engine_log is not None:
                 return Line(name, "ok", None, "not reported; they are taken from the engine's log")
-            return Line(name, "fail", None, "not reported", ENGINES[engine.kind].cached_tokens_advice)
-        asked = count_of(usage.get("prompt_tokens"))
+            return Line(name, "fail", None, "not reported", advice)
         if cached == 0:
             text = f"reported, but a prompt of {asked} tokens, sent twice, found none"
             return Line(name, "warn", 0, text, "see that prefix caching is on, and the prompt above its step")
         return Line(name, "ok", cached, f"reported: {cached} of {asked} for a prompt sent twice")
+
+    async def _own_messages(self, engine: Finding) -> Line:
+        """What FOREWORD_MESSAGES=native passes requests to; the second question is a stream, as agents ask."""
+        name, path = "native /v1/messages", "/v1/messages"
+        translate = "set FOREWORD_MESSAGES=translate"
+        ask, told = _chat(engine.models[0]), list[Json]()
+        for stream in (False, True):
+            answer = await self._fetch("POST", path, orjson.dumps({**ask, "stream": stream}))
+            what = "a stream" if stream else "a message"
+            if answer.status in (404, 405, 501):
+                text = f"the engine has no {path} (status {answer.status}); FOREWORD_MESSAGES=native needs it"
+                return Line(name, "fail", None, text, translate)
+            if answer.status != 200:
+                text = f"{what} of one token is answered with status {answer.status}"
+                return Line(name, "fail", None, text, f"ask the engine's log why, or {translate}")
+            told = list(_events(answer)) if stream else [as_object(answer) or {}]
+            if not any(event.get("type") == ("message_stop" if stream else "message") for event in told):
+                text = f"{what} of one token is answered, but not as Anthropic's API does"
+                return Line(name, "fail", None, text, translate)
+        usage: dict[str, object] = {}
+        for event in told:
+            usage |= _usage(event) or _usage(event.get("message")) or {}
+        parts = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+        asked = sum(count_of(usage.get(part)) or 0 for part in parts)
+        advice = f"use a version that reports {parts[1]}, or {translate}"
+        if engine.kind == "vllm":
+            advice = ENGINES[engine.kind].cached_tokens_advice
+        line = self._reported(name, engine, usage.get(parts[1]), asked, advice)
+        return replace(line, text=f"answers, also streams; cached tokens {line.text}")
 
     async def _stream_usage(self, engine: Finding) -> Line:
         name = "usage of streams"
@@ -167,8 +203,8 @@ def _chat(model: str) -> dict[str, object]:
     }
 
 
-def _usage(answer: Json | None) -> Json | None:
-    usage = answer.get("usage") if answer else None
+def _usage(answer: object) -> Json | None:
+    usage = answer.get("usage") if isinstance(answer, dict) else None
     return usage if isinstance(usage, dict) else None
 
 
