@@ -31,10 +31,17 @@ class Setting(NamedTuple):
     """The environment variable."""
     default: str
     """As it would be written in the environment; empty means none."""
-    takes: str
-    """The accepted values in a few words."""
+    unit: str
+    """The accepted values in a few words; of a number what it counts."""
     meaning: str
     parse: Callable[[str], object]
+
+    @property
+    def takes(self) -> str:
+        """The accepted values, of a number with its bounds."""
+        if isinstance(self.parse, _Integer | _Seconds):
+            return f"{self.unit}, {self.parse.least:g} to {self.parse.most:.7g}"
+        return self.unit
 
 
 def _upstream(text: str) -> str:
@@ -170,30 +177,38 @@ def _switch(text: str) -> bool:
         raise ValueError("must be on or off") from None
 
 
-def _integer(least: int, most: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
+@dataclass(frozen=True, slots=True)
+class _Integer:
+    """Parses a whole number between two bounds, both allowed."""
+
+    least: int
+    most: int
+
+    def __call__(self, text: str) -> int:
         try:
             value = int(text)
         except ValueError:
-            value = least - 1
-        if not least <= value <= most:
-            raise ValueError(f"must be a whole number from {least} to {most}")
+            value = self.least - 1
+        if not self.least <= value <= self.most:
+            raise ValueError(f"must be a whole number from {self.least} to {self.most}")
         return value
 
-    return parse
 
+@dataclass(frozen=True, slots=True)
+class _Seconds:
+    """Parses seconds between two bounds, both allowed."""
 
-def _seconds(least: float, most: float) -> Callable[[str], float]:
-    def parse(text: str) -> float:
+    least: float
+    most: float
+
+    def __call__(self, text: str) -> float:
         try:
             value = float(text)
         except ValueError:
             value = float("nan")
-        if not least <= value <= most:  # false for nan too
-            raise ValueError(f"must be seconds from {least:g} to {most:g}")
+        if not self.least <= value <= self.most:  # false for nan too
+            raise ValueError(f"must be seconds from {self.least:g} to {self.most:g}")
         return value
-
-    return parse
 
 
 _DAY = 86_400
@@ -214,7 +229,7 @@ TABLE: tuple[Setting, ...] = (
         _one_of("auto", "vllm", "strata", "sglang", "llamacpp", "openai"),
     ),
     Setting("FOREWORD_HOST", "127.0.0.1", "address", "Where to listen. The image sets 0.0.0.0.", _host),
-    Setting("FOREWORD_PORT", "8400", "1..65535", "Where to listen.", _integer(1, 65_535)),
+    Setting("FOREWORD_PORT", "8400", "port", "Where to listen.", _Integer(1, 65_535)),
     Setting(
         "FOREWORD_API_KEYS",
         "",
@@ -289,7 +304,7 @@ TABLE: tuple[Setting, ...] = (
         "15",
         "seconds",
         "Silence after which a stream of /v1/messages gets a ping.",
-        _seconds(0.1, 3600),
+        _Seconds(0.1, 3600),
     ),
     Setting(
         "FOREWORD_EARLY_HEAD_SECONDS",
@@ -297,36 +312,36 @@ TABLE: tuple[Setting, ...] = (
         "seconds",
         "When the engine has answered nothing for so long, the head of a stream goes out and pings begin."
         " 0: never.",
-        _seconds(0, 3600),
+        _Seconds(0, 3600),
     ),
     Setting(
         "FOREWORD_MAX_BODY_MIB",
         "64",
         "MiB",
         "The largest request body, also after decompression.",
-        _integer(1, 4095),
+        _Integer(1, 4095),
     ),
     Setting(
         "FOREWORD_BODY_SECONDS",
         "30",
         "seconds",
         "How long a client may send nothing of a request body that it has begun.",
-        _seconds(0.1, 3600),
+        _Seconds(0.1, 3600),
     ),
-    Setting("FOREWORD_CONNECT_SECONDS", "5", "seconds", "Connecting to the engine.", _seconds(0.1, 3600)),
+    Setting("FOREWORD_CONNECT_SECONDS", "5", "seconds", "Connecting to the engine.", _Seconds(0.1, 3600)),
     Setting(
         "FOREWORD_IDLE_SECONDS",
         "600",
         "seconds",
         "How long the engine may send nothing of a stream, from the request on.",
-        _seconds(0.1, _DAY),
+        _Seconds(0.1, _DAY),
     ),
     Setting(
         "FOREWORD_ANSWER_SECONDS",
         "3600",
         "seconds",
         "How long a whole answer that is no stream may take.",
-        _seconds(0.1, _DAY),
+        _Seconds(0.1, _DAY),
     ),
     Setting(
         "FOREWORD_DRAIN_SECONDS",
@@ -334,14 +349,14 @@ TABLE: tuple[Setting, ...] = (
         "seconds",
         "How long running exchanges may go on after SIGTERM; then they end with an error event. Keep it a little"
         " under the container's grace period.",
-        _seconds(0, 3600),
+        _Seconds(0, 3600),
     ),
     Setting(
         "FOREWORD_ENGINE_METRICS_SECONDS",
         "5",
         "seconds",
         "How often the engine is asked for its /metrics. 0: never.",
-        _seconds(0, 3600),
+        _Seconds(0, 3600),
     ),
     Setting(
         "FOREWORD_ENGINE_LOG",
@@ -353,17 +368,17 @@ TABLE: tuple[Setting, ...] = (
     Setting(
         "FOREWORD_SESSIONS",
         "4096",
-        "1..1000000",
+        "lines",
         "Conversation lines that the prefix journal remembers, and the findings; the one that was used least"
         " recently is forgotten first.",
-        _integer(1, 1_000_000),
+        _Integer(1, 1_000_000),
     ),
     Setting(
         "FOREWORD_JOURNAL_MIB",
         "128",
         "MiB",
         "Memory of the prefix journal. When it is full, lines are forgotten as above.",
-        _integer(1, 65_536),
+        _Integer(1, 65_536),
     ),
     Setting(
         "FOREWORD_LEDGER",
@@ -378,7 +393,7 @@ TABLE: tuple[Setting, ...] = (
         "512",
         "MiB",
         "All files of the ledger together; above it the oldest goes.",
-        _integer(1, 1_048_576),
+        _Integer(1, 1_048_576),
     ),
     Setting(
         "FOREWORD_CLICKHOUSE_URL",
@@ -416,17 +431,17 @@ TABLE: tuple[Setting, ...] = (
     Setting(
         "FOREWORD_CAPTURE_REQUESTS",
         "20",
-        "0..1000",
+        "prompts",
         "Prompts that are captured at the start; 256 MiB at most. 0: none until they are asked for; what has expired is"
         " deleted.",
-        _integer(0, 1000),
+        _Integer(0, 1000),
     ),
     Setting(
         "FOREWORD_CAPTURE_SECONDS",
         "3600",
         "seconds",
         "After this a capture ends, and what it wrote is deleted.",
-        _seconds(1, 7 * _DAY),
+        _Seconds(1, 7 * _DAY),
     ),
     Setting(
         "FOREWORD_LOG",

@@ -1,6 +1,7 @@
 """One table makes parser, help and documents; faults are told all at once."""
 
 import dataclasses
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -175,6 +176,19 @@ def test_help_and_markdown_name_every_setting_with_its_default() -> None:
         assert (
             f"| `{setting.name}` | {f'`{setting.default}`' if setting.default else 'none'} |" in as_markdown()
         )
+
+
+@pytest.mark.parametrize("name", [s.name for s in TABLE if s.default.isdigit()])
+def test_the_range_of_a_number_is_told_and_is_the_one_that_holds(name: str) -> None:
+    (row,) = [line for line in as_markdown().splitlines() if line.startswith(f"| `{name}` |")]
+    told = re.fullmatch(r"[a-zA-Z]+, ([\d.]+) to ([\d.]+)", row.split(" | ")[2])
+    assert told, row
+    least, most = told.groups()
+    for text in (least, most):
+        assert getattr(Settings.from_env({name: text}), attribute(name)) == float(text)
+    for text in (str(float(least) - 0.05), str(int(least[:1]) - 1), str(int(most) + 1)):
+        with pytest.raises(SettingsError):
+            Settings.from_env({name: text})
 
 
 def test_the_settings_page_is_in_step(root: Path) -> None:
