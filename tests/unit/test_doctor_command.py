@@ -53,6 +53,24 @@ def test_the_report_names_entry_length_segment_and_rule(
     assert len(text.splitlines()) < 60, "a minute's reading"
 
 
+def test_segments_share_a_row_only_with_the_same_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    talk = ledgers.Talk("s1")
+    records = [talk.next(number, MONDAY + 60 * number, 400) for number in range(12)]
+    for record in records[:5]:
+        record["prompt"]["head"] = [
+            each for each in record["prompt"]["head"] if each["path"] not in ("system[1]", "tools[22]")
+        ]
+    status("doctor", ledgers.write(tmp_path, records))
+    text = capsys.readouterr().out
+    assert re.search(r"tools\[0\] \.\. tools\[21\] +tools +68,200 +12 +1 +0.0%", text)
+    assert re.search(r"tools\[22\] +tools +3,100 +7 +1 ", text)
+    assert re.search(r"system\[0\] +system +60 +12 +1 ", text)
+    assert re.search(r"system\[1\] +system +12,000 +7 +1 ", text)
+    assert "a row with `..`: segments that never change" in text
+
+
 def test_a_good_ledger_is_0(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert status("doctor", good) == 0
     assert "No findings." in capsys.readouterr().out

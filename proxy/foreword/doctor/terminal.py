@@ -203,10 +203,14 @@ def _segments(found: Diagnosis, style: Style) -> Iterator[str]:
     if len(shown) > 3 * _ROWS:
         yield style.paint(f"... and {len(shown) - 3 * _ROWS} more (--json has all)", "dim")
     yield style.paint("change: on how many later turns of a conversation the segment differed", "dim")
+    if any(" .. " in name for name, _, _ in shown[: 3 * _ROWS]):
+        yield style.paint(
+            "a row with `..`: segments that never change, in as many requests each; bytes of all", "dim"
+        )
 
 
 def _folded(segments: list[Segment]) -> Iterator[tuple[str, Segment, int]]:
-    """Neighbours of one class that never change as one row: name, one of them, bytes of all."""
+    """Neighbours of one class that never change, in as many requests, as one row: name, one of them, bytes of all."""
     held: list[Segment] = []
 
     def flush() -> Iterator[tuple[str, Segment, int]]:
@@ -217,14 +221,19 @@ def _folded(segments: list[Segment]) -> Iterator[tuple[str, Segment, int]]:
             held.clear()
 
     for segment in segments:
-        same = held and (
-            (held[0].entry, held[0].client, held[0].segment_class, held[0].distinct)
-            == (segment.entry, segment.client, segment.segment_class, segment.distinct)
-        )
-        if held and not (same and segment.distinct == 1):
+        if held and not (segment.distinct == 1 and _alike(held[0], segment)):
             yield from flush()
         held.append(segment)
     yield from flush()
+
+
+def _alike(one: Segment, other: Segment) -> bool:
+    """Whether the figures of the one stand for the other's too."""
+
+    def figures(segment: Segment) -> tuple[str, str, str, int, int]:
+        return segment.entry, segment.client, segment.segment_class, segment.requests, segment.distinct
+
+    return figures(one) == figures(other)
 
 
 def _verdicts(found: Diagnosis, style: Style) -> Iterator[str]:
