@@ -1,8 +1,12 @@
 """``foreword doctor`` and ``foreword explain`` as commands."""
 
+import errno
+import gzip
 import io
 import json
+import random
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -279,6 +283,8 @@ class Sidecar(BaseHTTPRequestHandler):
     """A sidecar's /admin/sessions as the contract has it."""
 
     key: str | None = None
+    listed: bytes | None = b"as the contract has it"
+    """What it answers instead where a test says so; None: 404."""
 
     def do_GET(self) -> None:
         turn = {"request_id": "req_7", "time": MONDAY, "prompt": 9_000, "reused": 256, "expected": 8_192}
@@ -296,7 +302,10 @@ class Sidecar(BaseHTTPRequestHandler):
         }
         allowed = self.key is None or self.headers["authorization"] == f"Bearer {self.key}"
         body = json.dumps(answers.get(self.path)).encode()
-        self.send_response(401 if not allowed else 200 if self.path in answers else 404)
+        found = self.path in answers
+        if self.listed != Sidecar.listed:
+            body, found = self.listed or b"", self.listed is not None
+        self.send_response(401 if not allowed else 200 if found else 404)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -333,6 +342,104 @@ def test_explain_from_a_running_sidecar(
     assert "set FOREWORD_ADMIN_KEY" in capsys.readouterr().err
     monkeypatch.setenv("FOREWORD_ADMIN_KEY", "open sesame")
     assert status("explain", "req_7", "--url", url) == 0
+
+
+@pytest.mark.parametrize("answer", [None, b"<html>", b"{}", b'{"sessions":7}'])
+def test_explain_from_what_is_no_sidecar(
+    answer: bytes | None, sidecar: tuple[str, type[Sidecar]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, handler = sidecar
+    handler.listed = answer
+    assert status("explain", "req_7", "--url", url) == 2
+    assert "answers, but not as a sidecar of Foreword does" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("explain", "req_7", "--url", "http://[::1"), "give http://host:port"),
+        (("explain", "req_7", "--url", "http://"), "no host given"),
+        (("explain", "req_7", "--url", ""), "a name is empty"),
+        (("explain", "req_7", "--ledger", ""), "a name is empty"),
+        (("explain", ""), "a name is empty"),
+        (("doctor", ""), "a name is empty"),
+        (("doctor", "--compare", "", "x"), "a name is empty"),
+        (("explain", "req_7", "--ledger", "/dev/null"), "no such directory or file"),
+        (("doctor", "/dev/null"), "no such directory or file"),
+    ],
+)
+def test_a_place_that_is_none_is_told(
+    arguments: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status(*arguments) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_read_is_not_called_empty(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.jsonl.gz").write_bytes(b"no gzip")
+    for place in (tmp_path, tmp_path / "a.jsonl.gz"):
+        assert status("doctor", place) == 2
+        assert "a.jsonl.gz could not be read: " in capsys.readouterr().err
+        assert status("explain", "req_7", "--ledger", place) == 2
+        assert "a.jsonl.gz cannot be read: Not a gzipped file" in capsys.readouterr().err
+    made = ledgers.record(7, MONDAY, prompt=100, cached=64)
+    (tmp_path / "b.jsonl").write_text(json.dumps(made) + "\n")
+    assert status("explain", made["request_id"], "--ledger", tmp_path) == 0
+    assert status("doctor", tmp_path) == 0
+    assert "a.jsonl.gz could not be read" in capsys.readouterr().out
+
+
+def test_a_packed_file_with_a_broken_middle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    packed = bytearray(gzip.compress(random.Random(7).randbytes(100_000)))
+    packed[60_000:60_400] = b"\xff" * 400
+    (tmp_path / "a.jsonl.gz").write_bytes(packed)
+    assert status("explain", "req_7", "--ledger", tmp_path) == 2
+    assert "a.jsonl.gz cannot be read" in capsys.readouterr().err
+
+
+def test_what_may_not_be_read_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(self: Path, *arguments: Any, **more: Any) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied", str(self))
+
+    ledgers.write(tmp_path, [ledgers.record(7, MONDAY, prompt=100, cached=64)])
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "iterdir", refuse)
+        for command in (("doctor", tmp_path), ("explain", "req_7", "--ledger", tmp_path)):
+            assert status(*command) == 2
+            assert f"{tmp_path} cannot be read: Permission denied" in capsys.readouterr().err
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", refuse)
+        assert status("doctor", tmp_path) == 0, (
+            "DuckDB reads what it can; where it cannot either, it says why"
+        )
+
+
+def test_what_comes_instead_of_http_is_never_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            for _ in range(3):
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(65_536)
+                    connection.sendall(b"\x1b[31m secret of another protocol \xff\r\n" * 100)
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        monkeypatch.setenv("FOREWORD_UPSTREAM", url)
+        for command in (("doctor", url), ("explain", "req_7", "--url", url), ("check",)):
+            assert status(*command) == (1 if command == ("check",) else 2)
+            told = "".join(capsys.readouterr())
+            assert "what answers there does not speak HTTP" in told
+            assert "secret" not in told
+        thread.join(5)
 
 
 def capture(path: Path, body: dict[str, Any]) -> Path:

@@ -471,6 +471,35 @@ def test_wrong_usage(flags: list[str]) -> None:
     assert ended.value.code == 2
 
 
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--mib", "1,x"], "--mib: 'x': must be a whole number from 0 to 4,294,967,295"),
+        (["--today", "a/b"], "--today: 'a': must be a whole number"),
+        (["--prefill-rate", "fast"], "--prefill-rate: 'fast': must be a number above 0"),
+        (["--html", ""], "--html: the name is empty"),
+        (["--log", ""], "--log: the name is empty"),
+    ],
+)
+def test_wrong_usage_says_what_is_right(
+    flags: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", "--load", STORM, *flags])
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
+
+
+def test_files_that_cannot_be_used_are_named_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.jsonl.gz").write_bytes(b"no gzip")
+    (tmp_path / "b.jsonl.gz").write_bytes(b"\x1f\x8b\x08\0\0\0\0\0\0\3" + b"\xff" * 64)
+    for name in ("a.jsonl.gz", "b.jsonl.gz"):
+        assert main(["plan", "--ledger", str(tmp_path / name)]) == 1
+        assert capsys.readouterr().err.startswith(f"foreword plan: {tmp_path / name}: ")
+    assert main(["plan", "--load", "conversations=1,turns=1", "--html", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"foreword plan: {tmp_path}: Is a directory\n"
+
+
 @pytest.mark.parametrize("flag", ["--log", "--ledger"])
 def test_nothing_to_plan_for_is_a_failure(
     flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

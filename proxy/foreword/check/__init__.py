@@ -8,6 +8,7 @@ import orjson
 
 from foreword.check.line import Line
 from foreword.check.preflight import Preflight
+from foreword.doctor.style import Style
 from foreword.engines.direct import Direct
 from foreword.settings import Settings
 
@@ -23,7 +24,7 @@ def as_table(lines: Sequence[Line]) -> str:
         shown.append(f"{line.level.upper():<4}  {line.name:<{width}}  {line.text}")
         if line.todo is not None:
             shown.append(f"{'':<4}  {'':<{width}}  -> {line.todo}")
-    return "\n".join(shown)
+    return Style(colour=False, blocks=False).safe("\n".join(shown))
 
 
 def as_json(lines: Sequence[Line]) -> str:

@@ -50,7 +50,8 @@ class Preflight:
             yield Line("engine", "ok", engine.kind, f"{engine.kind} {version} at {self._settings.upstream}")
         else:
             text = f"{engine.kind} {version} answers, but does not serve yet"
-            yield Line("engine", "fail", engine.kind, text, "wait until it has loaded its model")
+            todo = "wait until it has loaded its model; if that never ends, see that FOREWORD_UPSTREAM is an engine"
+            yield Line("engine", "fail", engine.kind, text, todo)
         if engine.models:
             yield Line("models", "ok", list(engine.models), ", ".join(engine.models))
         else:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
+from foreword.asking import why
 from foreword.doctor.errors import DoctorError
 from foreword.doctor.window import Window
 
@@ -123,7 +124,7 @@ def _ask(table: Table, query: str, parameters: dict[str, str]) -> Iterator[http.
             raise DoctorError(f"{table.shown} answers {answer.status}: {told[0] if told else answer.reason}")
         yield answer
     except (OSError, http.client.HTTPException) as error:
-        raise DoctorError(f"{table.shown} cannot be read: {str(error) or type(error).__name__}") from error
+        raise DoctorError(f"{table.shown} cannot be read: {why(error)}") from error
     finally:
         connection.close()
 

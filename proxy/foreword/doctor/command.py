@@ -19,6 +19,8 @@ def doctor(arguments: Sequence[str]) -> int:
     """Runs ``foreword doctor``. Returns the exit status: 0 good, 1 findings of severity warning or worse, 2 usage."""
     parser = _doctor_parser()
     options = parser.parse_args(arguments)
+    if "" in (options.ledger, *(options.compare or ()), *(options.diff or ())):
+        parser.error("a name is empty")
     given = [options.compare is not None, options.diff is not None]
     if all(given) or (options.ledger is None and not any(given)):
         parser.error(
@@ -40,7 +42,10 @@ def doctor(arguments: Sequence[str]) -> int:
 
 def explain(arguments: Sequence[str]) -> int:
     """Runs ``foreword explain``. Returns the exit status: 0 told, 1 no such exchange, 2 usage."""
-    options = _explain_parser().parse_args(arguments)
+    parser = _explain_parser()
+    options = parser.parse_args(arguments)
+    if "" in (options.request_id, options.ledger, options.url):
+        parser.error("a name is empty")
     from foreword.doctor.explain import run
 
     try:
@@ -97,7 +102,9 @@ def _show(text: str) -> None:
 
 
 def _refuse(text: str) -> int:
-    sys.stderr.write(f"foreword: {text}\n")
+    from foreword.doctor.style import Style
+
+    sys.stderr.write(Style(colour=False, blocks=False).safe(f"foreword: {text}\n"))
     return USAGE_ERROR
 
 

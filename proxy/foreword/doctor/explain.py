@@ -3,6 +3,7 @@
 import gzip
 import http.client
 import os
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 import orjson
 
+from foreword.asking import why
 from foreword.doctor import clickhouse
 from foreword.doctor.errors import DoctorError
 from foreword.doctor.story import story
 
 _TIMEOUT_SECONDS = 10.0
+_ENDINGS = (".jsonl", ".jsonl.gz", ".json", ".log")
 
 
 def run(request_id: str, ledger: str | None, url: str, *, machine: bool, show: Callable[[str], None]) -> int:
@@ -42,29 +45,40 @@ def from_ledger(request_id: str, location: str) -> dict[str, Any] | None:
     if clickhouse.is_url(location):
         line = clickhouse.record(clickhouse.Table.parse(location), request_id)
         return _record(line or b"", request_id)
-    path = Path(location)
-    if not path.exists():
-        raise DoctorError(f"{location}: no such directory or file")
-    # The newest first: that is what one asks about.
-    files = [path] if path.is_file() else sorted(path.iterdir(), reverse=True)
     needle = request_id.encode()
-    for file in files:
-        for line in _lines(file):
+    unread: list[str] = []
+    for file in _files(location):
+        for line in _lines(file, unread):
             if needle in line and (found := _record(line, request_id)):
                 return found
+    if unread:
+        raise DoctorError(f"{request_id} is not in what could be read of {location}; {', '.join(unread[:3])}")
     return None
 
 
-def _lines(path: Path) -> Iterator[bytes]:
+def _files(location: str) -> list[Path]:
+    """The newest first: that is what one asks about."""
+    path = Path(location)
     try:
-        if path.name.endswith(".jsonl.gz"):
-            with gzip.open(path) as packed:
-                yield from packed
-        elif path.suffix in (".jsonl", ".json", ".log"):
-            with path.open("rb") as plain:
-                yield from plain
-    except (OSError, EOFError):
-        return  # rotated away meanwhile, or cut off
+        if path.is_file():
+            return [path]
+        if path.is_dir():
+            return sorted((each for each in path.iterdir() if each.name.endswith(_ENDINGS)), reverse=True)
+    except OSError as error:
+        raise DoctorError(f"{location} cannot be read: {error.strerror}") from None
+    raise DoctorError(f"{location}: no such directory or file")
+
+
+def _lines(path: Path, unread: list[str]) -> Iterator[bytes]:
+    """The lines of one file; one that cannot be read is noted in ``unread``."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            yield from file
+    except (EOFError, FileNotFoundError):
+        return  # cut off, or rotated away meanwhile
+    except (OSError, zlib.error) as error:
+        told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        unread.append(f"{path.name} cannot be read: {told}")
 
 
 def _record(line: bytes, request_id: str) -> dict[str, Any] | None:
@@ -78,13 +92,18 @@ def _record(line: bytes, request_id: str) -> dict[str, Any] | None:
 def from_sidecar(request_id: str, url: str) -> dict[str, Any] | None:
     """What a running sidecar knows of one exchange, as far as its journal goes, in the form of a record."""
     base = url.rstrip("/")
-    if urlsplit(base).scheme not in ("http", "https"):
+    if not _is_http(base):
         raise DoctorError(f"{url}: give http://host:port of a running sidecar")
-    for entry in _get(f"{base}/admin/sessions"):
+    listed = _get(f"{base}/admin/sessions")
+    if isinstance(listed, dict):
+        listed = listed.get("sessions")
+    if not isinstance(listed, list):
+        raise DoctorError(f"{url} answers, but not as a sidecar of Foreword does")
+    for entry in _objects(listed):
         name = entry.get("session") or f"line-{entry.get('line')}"
-        session = next(_get(f"{base}/admin/sessions/{quote(str(name))}"), {})
-        for line in session.get("lines") or ():
-            for turn, told in enumerate(line.get("turns") or (), 1):
+        session = _get(f"{base}/admin/sessions/{quote(str(name))}")
+        for line in _objects(session.get("lines") if isinstance(session, dict) else None):
+            for turn, told in enumerate(_objects(line.get("turns")), 1):
                 if told.get("request_id") == request_id:
                     return _from_turn(told, entry, line, turn)
     return None
@@ -107,23 +126,38 @@ def _from_turn(
     }
 
 
-def _get(url: str) -> Iterator[dict[str, Any]]:
-    """The objects that a control endpoint answers with; the admin key opens it where one is asked for."""
+def _is_http(url: str) -> bool:
+    try:
+        return urlsplit(url).scheme in ("http", "https")
+    except ValueError:  # brackets that hold no address
+        return False
+
+
+def _objects(value: object) -> Iterator[dict[str, Any]]:
+    """Those of a list."""
+    return (each for each in (value if isinstance(value, list) else ()) if isinstance(each, dict))
+
+
+def _get(url: str) -> object:
+    """The JSON that a control endpoint answers with, None where it has none; the admin key opens it where one is asked
+    for.
+    """
     key = os.environ.get("FOREWORD_ADMIN_KEY")
     request = Request(url, headers={"authorization": f"Bearer {key}"} if key else {})  # noqa: S310 - http(s), see above
     try:
         # A sidecar is near: no proxy of the environment stands in between.
         with build_opener(ProxyHandler({})).open(request, timeout=_TIMEOUT_SECONDS) as answer:
-            value = orjson.loads(answer.read())
+            body = answer.read()
     except HTTPError as error:
         error.close()
         if error.code == 404:
-            return
+            return None
         hint = ": set FOREWORD_ADMIN_KEY to the sidecar's" if error.code in (401, 403) else ""
         raise DoctorError(f"{url} answers {error.code}{hint}") from None
-    except (URLError, OSError, http.client.HTTPException, orjson.JSONDecodeError) as error:
-        why = error.reason if isinstance(error, URLError) else error
-        raise DoctorError(f"{url} cannot be read: {why}; give --url of a sidecar, or --ledger") from None
-    if isinstance(value, dict) and isinstance(value.get("sessions"), list):
-        value = value["sessions"]
-    yield from (each for each in (value if isinstance(value, list) else [value]) if isinstance(each, dict))
+    except (URLError, OSError, http.client.HTTPException) as error:
+        told = f"{url} cannot be read: {why(error)}; give --url of a sidecar, or --ledger"
+        raise DoctorError(told) from None
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None

@@ -86,7 +86,10 @@ FORMATS: Final = (
 def detect(files: list[Path]) -> Format | None:
     """The kind of log that the first row is; None for a ledger, or nothing known."""
     for path in files:
-        row = next(_rows(path, first=True), None)
+        try:
+            row = next(_rows(path, first=True), None)
+        except OSError:
+            continue  # the reading of all of it tells why
         if row is None:
             continue
         if "request_id" in row and ("verdict" in row or ("route" in row and "outcome" in row)):

@@ -76,11 +76,14 @@ def load(location: str, window: Window, progress: Progress) -> Iterator[Loaded]:
 def files_of(location: str) -> list[Path]:
     """The files at a location, oldest name first. Raises DoctorError when there is none."""
     path = Path(location)
-    if path.is_file():
-        return [path]
-    if not path.is_dir():
-        raise DoctorError(f"{location}: no such directory or file")
-    files = [each for each in path.iterdir() if each.is_file()]
+    try:
+        if path.is_file():
+            return [path]
+        if not path.is_dir():
+            raise DoctorError(f"{location}: no such directory or file")
+        files = [each for each in path.iterdir() if each.is_file()]
+    except OSError as error:
+        raise DoctorError(f"{location} cannot be read: {error.strerror}") from None
     ledger = sorted(each for each in files if each.name.endswith((".jsonl", ".jsonl.gz")))
     return ledger or sorted(each for each in files if each.suffix in (".json", ".csv", ".log"))
 
@@ -106,6 +109,8 @@ def _from_files(loaded: Loaded, window: Window, scratch: Path, progress: Progres
             counted = [old + new for old, new in zip(counted, group, strict=True)]
         lines, unreadable, newer = lines + counted[0], unreadable + counted[1], newer + counted[2]
         done += sum(path.stat().st_size for path in batch)
+    if not lines and loaded.notes:
+        raise DoctorError("; ".join(loaded.notes))
     if lines == unreadable:
         raise DoctorError(
             f"{loaded.name}: none of {lines:,} lines is an exchange record, nor a known log format"
@@ -160,18 +165,21 @@ def _from_clickhouse(loaded: Loaded, window: Window, scratch: Path, progress: Pr
     rows = scratch / "rows.jsonl"
     clickhouse.fetch(table, [column.name for column in COLUMNS], window, rows, progress)
     if rows.stat().st_size:
-        _from_flat(loaded, rows, window)
+        lines, unreadable, _ = _from_flat(loaded, rows, window)
+        if lines == unreadable:
+            raise DoctorError(f"{loaded.name} answers, but not with exchanges")
 
 
-def _from_flat(loaded: Loaded, rows: Path, window: Window) -> None:
-    """Takes in a file of flat records, and removes it."""
+def _from_flat(loaded: Loaded, rows: Path, window: Window) -> tuple[int, int, int]:
+    """Takes in a file of flat records, and removes it; tells as `_take`."""
     columns = flat_columns()
-    _take(
+    counted = _take(
         loaded,
         f"SELECT {names()} FROM read_json({_quoted(str(rows))}, {_READ}, columns = {{{columns}}})",
         window,
     )
     rows.unlink()
+    return counted
 
 
 def _take(loaded: Loaded, select: str, window: Window) -> tuple[int, int, int]:

@@ -7,6 +7,7 @@ import ssl
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from foreword.asking import why
 from foreword.engines.base import FetchError
 
 
@@ -42,7 +43,7 @@ class Direct:
         try:
             return await asyncio.to_thread(self._ask, method, path, body)
         except (OSError, http.client.HTTPException) as error:
-            raise FetchError(str(error) or type(error).__name__) from error
+            raise FetchError(why(error)) from error
 
     def _ask(self, method: str, path: str, body: bytes | None) -> DirectAnswer:
         connection, prefix = self._connect()

@@ -39,9 +39,10 @@ def main(argv: list[str]) -> int:
         plan = _plan(options, load)
         if options.html is not None:
             options.html.write_text(page(plan), encoding="utf-8")
-    except (LoadError, OSError) as error:
-        print(f"foreword plan: {error}", file=sys.stderr)
-        return 1
+    except LoadError as error:
+        return _failed(str(error))
+    except OSError as error:
+        return _failed(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     print(json.dumps(as_json(plan)) if options.json else as_text(plan))
     return 0 if plan.recommended is not None else 1
 
@@ -127,14 +128,14 @@ def _parser() -> argparse.ArgumentParser:
     source = parser.add_argument_group("the load")
     source.add_argument(
         "--log",
-        type=Path,
+        type=_path,
         action="append",
         metavar="FILE",
         help="the engine's log; give rotated parts in their order",
     )
     source.add_argument(
         "--ledger",
-        type=Path,
+        type=_path,
         metavar="DIR",
         help="Foreword's ledger; with --log, sizes and speeds come from the log",
     )
@@ -149,7 +150,7 @@ def _parser() -> argparse.ArgumentParser:
             "%", "%%"
         ),
     )
-    wanted.add_argument("--html", type=Path, metavar="FILE", help="also write a page with plots")
+    wanted.add_argument("--html", type=_path, metavar="FILE", help="also write a page with plots")
     wanted.add_argument("--json", action="store_true", help="for machines")
     grid = parser.add_argument_group(
         "the grid; each a list such as 8192,24000 (default: up to the working set)"
@@ -184,6 +185,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _failed(text: str) -> int:
+    print(f"foreword plan: {text}", file=sys.stderr)
+    return 1
+
+
+def _path(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("the name is empty")
+    return Path(text)
+
+
 def _target(text: str) -> Target:
     try:
         return Target.parse(text)
@@ -192,16 +204,22 @@ def _target(text: str) -> Target:
 
 
 def _number(text: str) -> int:
-    value = int(text)
+    try:
+        value = int(text)
+    except ValueError:
+        value = -1
     if not 0 <= value < 2**32:
-        raise argparse.ArgumentTypeError("must be 0 or more")
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number from 0 to {2**32 - 1:,}")
     return value
 
 
 def _rate(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError("must be above 0")
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a number above 0")
     return value
 
 
@@ -216,5 +234,5 @@ def _skips(text: str) -> list[int | None]:
 def _today(text: str) -> tuple[int, int, int]:
     numbers = [_number(part) for part in text.split("/")]
     if len(numbers) not in (2, 3):
-        raise argparse.ArgumentTypeError("must be MIB/SLOTS or MIB/SLOTS/EVERY")
+        raise argparse.ArgumentTypeError(f"{text!r}: must be MIB/SLOTS or MIB/SLOTS/EVERY")
     return numbers[0], numbers[1], numbers[2] if len(numbers) == 3 else 16_384

@@ -2,6 +2,7 @@
 
 import gzip
 import math
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -190,7 +191,7 @@ def _lines(directory: Path) -> Iterator[bytes]:
             if path.name.endswith((".jsonl", ".jsonl.gz")) and path.is_file()
         )
     else:
-        raise LoadError(f"{directory}: there is no such directory")
+        raise LoadError(f"{directory}: there is no such directory or file")
     for path in files:
         opened = gzip.open if path.suffix == ".gz" else open
         try:
@@ -198,5 +199,6 @@ def _lines(directory: Path) -> Iterator[bytes]:
                 while line := file.readline(_LINE):
                     if line.strip():
                         yield line
-        except (OSError, EOFError) as error:
-            raise LoadError(f"{path}: {error}") from None
+        except (OSError, EOFError, zlib.error) as error:
+            told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise LoadError(f"{path}: {told}") from None
