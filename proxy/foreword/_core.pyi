@@ -14,6 +14,11 @@ class Body:
     def __init__(self, capacity: int = 0, json: bool = False) -> None: ...
     def push(self, chunk: bytes) -> int:
         """Appends one chunk and returns the length so far in bytes. A large one is copied later, on another thread."""
+    @staticmethod
+    def may_come(waited: float) -> bool:
+        """Whether large bodies, of which none was given a chunk for ``waited`` seconds, may ask for one: what has come
+        is collected, and running streams are in a lull. ``ValueError`` for a time that is none."""
+
     def __len__(self) -> int: ...
 
 class Sidecar:

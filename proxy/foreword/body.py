@@ -11,7 +11,8 @@ from foreword.turns import Turns
 #: memory nothing: the system gives pages when they are filled.
 _PRESIZE_AT_MOST = 32 * 1024 * 1024
 
-#: From so many bytes on, a body's chunks come by turns. granian's are up to 400 KB then, each made with the GIL held.
+#: Behind a chunk of so many bytes, the next one is asked for by turns: its client sends faster than is read here.
+#: granian's are up to 400 KB then, each made with the GIL held.
 _LARGE = 64 * 1024
 
 
@@ -48,8 +49,7 @@ async def collect(
     """Reads the whole body into Rust, or what has come of it when ``closing`` is told.
 
     ``limit`` is in bytes as sent; ``seconds`` is how long the client may pause; ``json`` is whether the core will read
-    it. Of all large bodies that share ``turns``, one asks granian for a chunk at a time; nobody has the turn while a
-    client pauses.
+    it. Bodies whose clients send faster than is read here share ``turns``.
 
     Raises BodyRefused (too large, too slow) and ClientLeft.
     """
@@ -58,6 +58,7 @@ async def collect(
         raise _too_large(limit)
     body = Body(min(stated, _PRESIZE_AT_MOST), json)
     loop = asyncio.get_running_loop()
+    number = turns.enter()
     try:
         async with asyncio.timeout(seconds) as clock:
             closing.clocks.add(clock)
@@ -67,18 +68,22 @@ async def collect(
                     if message["type"] == "http.disconnect":
                         raise ClientLeft
                     # Taken out: its memory is the next chunk's, not held until that has come.
-                    length = body.push(message.pop("body", b""))
-                    if length > limit:
+                    chunk = message.pop("body", b"")
+                    if body.push(chunk) > limit:
                         raise _too_large(limit)
                     if not message.get("more_body", False):
                         return body
-                    # What is not asked for, granian does not make.
-                    if length >= _LARGE and (turn := turns.take()) is not None:
+                    is_large = len(chunk) >= _LARGE
+                    del chunk
+                    if not is_large:
+                        turns.give_back(number)
+                    elif (turn := turns.take(number)) is not None:
                         clock.reschedule(None)  # the client does not pause now
                         await turn
                     clock.reschedule(loop.time() + seconds)
             finally:
                 closing.clocks.discard(clock)
+                turns.give_back(number)
     except TimeoutError:
         if not closing.told:
             raise BodyRefused("slow_body", f"{seconds:.0f}") from None

@@ -1,35 +1,86 @@
-"""Turns at the event loop: of many who are ready, one an iteration."""
+"""Turns of large bodies: of many that come at once, one is given a chunk at a time."""
 
 import asyncio
-from collections import deque
+import heapq
+import itertools
+from collections.abc import Callable
+
+from foreword._core import Body
+
+#: How long a turn is kept for a client that sends nothing, in seconds.
+_KEEP = 0.02
+
+#: Between two looks whether the next turn may be given, in seconds.
+_LOOK = 0.001
 
 
 class Turns:
-    """One turn an iteration of the loop, in the order of asking.
+    """Of all large bodies one asks granian for its next chunk at a time, and of those that wait the one that began first.
 
-    Between two turns the loop looks at its descriptors, so that whatever runs beside never waits for more than one.
+    So the first is whole, and its memory used again, before the last has grown; what is not asked for waits in the
+    kernel, where it costs nothing. ``may_come`` says whether a chunk may be asked for when none was for so many seconds.
     """
 
-    def __init__(self) -> None:
-        self._taken = False
-        self._waiting: deque[asyncio.Future[None]] = deque()
+    def __init__(self, may_come: Callable[[float], bool] = Body.may_come) -> None:
+        self._may_come = may_come
+        self._numbers = itertools.count()
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._holder: int | None = None
+        self._keeping: asyncio.TimerHandle | None = None
+        #: When the last turn was given, by the loop's clock.
+        self._given = 0.0
+        self._looks = False
 
-    def take(self) -> asyncio.Future[None] | None:
-        """Takes this iteration's turn: None. If another has it, what to wait for; who waits may be cancelled."""
+    def enter(self) -> int:
+        """The number of a body that begins: its place among the others."""
+        return next(self._numbers)
+
+    def take(self, number: int) -> asyncio.Future[None] | None:
+        """Takes the next turn: None. If it is not to be had, what to wait for; who waits may be cancelled."""
         loop = asyncio.get_running_loop()
-        if self._taken:
-            turn = loop.create_future()
-            self._waiting.append(turn)
-            return turn
-        self._taken = True
-        loop.call_soon(self._next, loop)
-        return None
+        self._end(number)
+        if not self._waiting and self._is_free(loop):
+            self._give(number, loop)
+            return None
+        turn = loop.create_future()
+        heapq.heappush(self._waiting, (number, turn))
+        self._next(loop)
+        return turn
+
+    def give_back(self, number: int) -> None:
+        """Ends the turn of this body, if it has it. A client that sends nothing for a while has lost it by then."""
+        if self._end(number):
+            self._next(asyncio.get_running_loop())
+
+    def _end(self, number: int) -> bool:
+        has_it = self._holder == number
+        if has_it:
+            self._holder = None
+            if self._keeping is not None:
+                self._keeping.cancel()
+        return has_it
+
+    def _is_free(self, loop: asyncio.AbstractEventLoop) -> bool:
+        return self._holder is None and self._may_come(max(0.0, loop.time() - self._given))
+
+    def _give(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
+        self._holder, self._given = number, loop.time()
+        self._keeping = loop.call_later(_KEEP, self.give_back, number)
 
     def _next(self, loop: asyncio.AbstractEventLoop) -> None:
-        while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                loop.call_soon(self._next, loop)
-                return
-        self._taken = False
+        """Gives the turn to the first who waits, at once or as soon as may be."""
+        while self._waiting and self._waiting[0][1].done():
+            heapq.heappop(self._waiting)
+        if not self._waiting or self._holder is not None:
+            return
+        if self._is_free(loop):
+            number, turn = heapq.heappop(self._waiting)
+            self._give(number, loop)
+            turn.set_result(None)
+        elif not self._looks:
+            self._looks = True
+            loop.call_later(_LOOK, self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._looks = False
+        self._next(loop)

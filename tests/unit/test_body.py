@@ -20,7 +20,7 @@ SCOPE: Scope = {"headers": []}
 class NoTurns(Turns):
     """For those who need none."""
 
-    def take(self) -> asyncio.Future[None] | None:
+    def take(self, number: int) -> asyncio.Future[None] | None:
         raise AssertionError("a small body took a turn")
 
 
@@ -31,7 +31,7 @@ class LateTurns(Turns):
         super().__init__()
         self._seconds = seconds
 
-    def take(self) -> asyncio.Future[None]:
+    def take(self, number: int) -> asyncio.Future[None]:
         return asyncio.ensure_future(asyncio.sleep(self._seconds))
 
 
@@ -71,41 +71,56 @@ def test_a_small_body_needs_no_turn() -> None:
         asyncio.run(collect(SCOPE, sends(*chunks), LIMIT, NEVER, NoTurns(), closing=Closing(), json=True))
 
 
-def test_of_many_large_bodies_one_asks_for_a_chunk_an_iteration() -> None:
+def test_of_many_large_bodies_one_asks_for_a_chunk_at_a_time() -> None:
     async def run() -> None:
         turns = Turns()
-        iteration = 0
-        asked: list[tuple[int, int]] = []
+        asked: list[int] = []
+        open_asks = 0
 
         def client(number: int) -> Callable[[], Awaitable[Message]]:
             receive, begun = sends(*[LARGE] * 5), False
 
             async def asking() -> Message:
-                nonlocal begun
-                if begun:
-                    asked.append((iteration, number))
-                begun = True
+                nonlocal begun, open_asks
+                if not begun:
+                    begun = True
+                    return await receive()
+                asked.append(number)
+                open_asks += 1
+                assert open_asks == 1
                 await asyncio.sleep(0)  # no chunk is there at once: all others have asked
+                open_asks -= 1
                 return await receive()
 
             return asking
 
-        bodies = asyncio.gather(
+        bodies = await asyncio.gather(
             *(
                 collect(SCOPE, client(number), LIMIT, NEVER, turns, closing=Closing(), json=True)
                 for number in range(10)
             )
         )
-        while not bodies.done():
-            iteration += 1
-            await asyncio.sleep(0)
-        iterations = [each for each, _ in asked]
-        assert len(set(iterations)) == len(iterations) == 10 * 4
-        # Nobody has a second turn before all have had their first.
-        assert [number for _, number in asked] == [*range(10)] * 4
-        assert {len(body) for body in await bodies} == {5 * len(LARGE)}
+        # One is whole before the next goes on.
+        assert asked == [number for number in range(10) for _ in range(4)]
+        assert {len(body) for body in bodies} == {5 * len(LARGE)}
 
     asyncio.run(run())
+
+
+def test_behind_a_small_chunk_none_takes_a_turn() -> None:
+    """Its client sends no faster than is read: to wait for it would hold up those who do."""
+
+    class Counted(Turns):
+        taken = 0
+
+        def take(self, number: int) -> asyncio.Future[None] | None:
+            self.taken += 1
+            return super().take(number)
+
+    turns = Counted()
+    chunks = [LARGE, b"a" * 60_000, b"a" * 60_000, LARGE, b"a"]
+    asyncio.run(collect(SCOPE, sends(*chunks), LIMIT, NEVER, turns, closing=Closing(), json=True))
+    assert turns.taken == 2
 
 
 def test_who_pauses_or_leaves_holds_up_nobody() -> None:
@@ -130,7 +145,7 @@ def test_who_pauses_or_leaves_holds_up_nobody() -> None:
         for task in pausing:
             task.cancel()
         await asyncio.gather(*pausing, *cancelled, return_exceptions=True)
-        assert turns.take() is None
+        assert turns.take(turns.enter()) is None
 
     asyncio.run(run())
 

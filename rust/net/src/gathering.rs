@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
 
@@ -14,6 +15,7 @@ use foreword_core::json::Scanning;
 use foreword_core::request::Body;
 use tokio::sync::watch;
 
+use crate::lull::Large;
 use crate::outbox::locked;
 
 /// How far the thread stands back behind running streams where cores are scarce.
@@ -83,12 +85,15 @@ impl Default for Content {
 #[derive(Debug)]
 pub struct Gatherer<C> {
     work: Sender<Work<C>>,
+    /// Bytes that have come and that the thread has not copied.
+    behind: Arc<AtomicUsize>,
 }
 
 /// A body under collection.
 #[derive(Debug)]
 pub struct Gathering<C> {
     work: Sender<Work<C>>,
+    behind: Arc<AtomicUsize>,
     /// Until its end.
     parts: Option<Shared>,
     length: usize,
@@ -102,6 +107,8 @@ struct Parts {
     bytes: BytesMut,
     /// Its scan, if there is to be one.
     scanning: Option<Scanning>,
+    /// Until it is whole.
+    large: Option<Large>,
 }
 
 enum Work<C> {
@@ -116,16 +123,25 @@ impl<C: AsRef<[u8]> + Send + 'static> Gatherer<C> {
     /// The system has no thread to spare.
     pub fn start() -> io::Result<Self> {
         let (work, coming) = channel();
-        std::thread::Builder::new().name("foreword-body".into()).spawn(move || gather(&coming))?;
-        Ok(Self { work })
+        let behind = Arc::default();
+        let gathered = Arc::clone(&behind);
+        std::thread::Builder::new().name("foreword-body".into()).spawn(move || gather(&coming, &gathered))?;
+        Ok(Self { work, behind })
     }
 
     /// Goes on with a body of which `begun` has come, in the room that `begun` has. It is scanned on the way if it is
-    /// `json`, as far as is known before its end.
-    pub fn go_on(&self, begun: BytesMut, json: bool) -> Gathering<C> {
+    /// `json`, as far as is known before its end. It counts as `large` until it is whole.
+    pub fn go_on(&self, begun: BytesMut, json: bool, large: Large) -> Gathering<C> {
         let length = begun.len();
-        let parts = Parts { bytes: begun, scanning: json.then(Scanning::default) };
-        Gathering { work: self.work.clone(), parts: Some(Arc::new(Mutex::new(parts))), length }
+        let parts = Parts { bytes: begun, scanning: json.then(Scanning::default), large: Some(large) };
+        let (work, behind) = (self.work.clone(), Arc::clone(&self.behind));
+        Gathering { work, behind, parts: Some(Arc::new(Mutex::new(parts))), length }
+    }
+
+    /// Bytes that have come and still lie in their chunks.
+    #[must_use]
+    pub fn behind(&self) -> usize {
+        self.behind.load(Ordering::Relaxed)
     }
 }
 
@@ -137,6 +153,7 @@ impl<C> Gathering<C> {
     {
         self.length += chunk.as_ref().len();
         if let Some(parts) = &self.parts {
+            self.behind.fetch_add(chunk.as_ref().len(), Ordering::Relaxed);
             // Without the thread the body never becomes whole, and that is told then.
             let _ = self.work.send(Work::Chunk(Arc::clone(parts), chunk));
         }
@@ -176,7 +193,7 @@ impl<C> Drop for Gathering<C> {
     }
 }
 
-fn gather<C: AsRef<[u8]>>(coming: &Receiver<Work<C>>) {
+fn gather<C: AsRef<[u8]>>(coming: &Receiver<Work<C>>, behind: &AtomicUsize) {
     #[cfg(target_os = "linux")]
     let _ = rustix::process::setpriority_process(None, NICE);
     // Of these more has come than was scanned.
@@ -188,17 +205,18 @@ fn gather<C: AsRef<[u8]>>(coming: &Receiver<Work<C>>) {
             Ok(Work::Chunk(parts, chunk)) => {
                 let mut come = locked(&parts);
                 come.bytes.extend_from_slice(chunk.as_ref());
+                behind.fetch_sub(chunk.as_ref().len(), Ordering::Relaxed);
                 if come.scanning.is_some() {
                     grown.push_back(Arc::clone(&parts));
                 }
             }
             Ok(Work::End(parts, whole)) => {
-                let Parts { bytes, scanning } = std::mem::take(&mut *locked(&parts));
+                let Parts { bytes, scanning, large: _ } = std::mem::take(&mut *locked(&parts));
                 whole.send_replace(Some(Arc::new((bytes.freeze(), Mutex::new(scanning)))));
             }
             Err(TryRecvError::Empty) => {
                 if let Some(parts) = grown.pop_front()
-                    && let Parts { bytes, scanning: Some(scanning) } = &mut *locked(&parts)
+                    && let Parts { bytes, scanning: Some(scanning), .. } = &mut *locked(&parts)
                 {
                     scanning.advance(bytes);
                 }
@@ -215,6 +233,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::lull::LULL;
 
     const SOON: Duration = Duration::from_secs(10);
 
@@ -236,7 +255,7 @@ mod tests {
     #[tokio::test]
     async fn chunks_become_one_body_in_their_order() {
         let gatherer = Gatherer::start().unwrap();
-        let mut bodies: Vec<_> = (0..3u8).map(|body| gatherer.go_on(BytesMut::from(&[body][..]), false)).collect();
+        let mut bodies: Vec<_> = (0..3u8).map(|body| gatherer.go_on(BytesMut::from(&[body][..]), false, LULL.begin())).collect();
         for chunk in 0..100u8 {
             for (body, number) in bodies.iter_mut().zip(0..) {
                 body.push(vec![chunk ^ number; 1000]);
@@ -259,7 +278,7 @@ mod tests {
         let text = br#"{"model":"m","messages":[{"role":"user","content":"a\nb"}]}"#;
         for json in [true, false] {
             let (begun, rest) = text.split_at(4);
-            let mut body = gatherer.go_on(BytesMut::from(begun), json);
+            let mut body = gatherer.go_on(BytesMut::from(begun), json, LULL.begin());
             rest.chunks(5).for_each(|chunk| body.push(chunk.to_vec()));
             let content = body.end();
             // The scan is given away once.
@@ -274,7 +293,7 @@ mod tests {
     fn chunks_are_dropped_on_the_gatherers_thread() {
         let gatherer = Gatherer::start().unwrap();
         let (tell, told) = mpsc::channel();
-        let mut body = gatherer.go_on(BytesMut::new(), false);
+        let mut body = gatherer.go_on(BytesMut::new(), false, LULL.begin());
         body.push(Noted(vec![1], tell.clone()));
         assert_eq!(told.recv_timeout(SOON).unwrap().as_deref(), Some("foreword-body"));
         body.push(Noted(vec![2], tell));
@@ -288,7 +307,7 @@ mod tests {
     #[tokio::test]
     async fn a_body_that_nobody_puts_together_never_becomes_whole_and_says_so() {
         let (work, coming) = channel();
-        let mut body = Gathering { work, parts: Some(Arc::default()), length: 0 };
+        let mut body = Gathering { work, behind: Arc::default(), parts: Some(Arc::default()), length: 0 };
         drop(coming);
         body.push(vec![1, 2, 3]);
         let content = body.end();

@@ -15,6 +15,7 @@ pub mod gathering;
 mod headers;
 mod json;
 pub mod ledger;
+pub mod lull;
 pub mod notices;
 pub mod outbox;
 mod pipeline;

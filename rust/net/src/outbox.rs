@@ -15,6 +15,7 @@ use bytes::BytesMut;
 use tokio::sync::Notify;
 
 use crate::exchange::Head;
+use crate::lull::LULL;
 
 /// Bytes that may wait for a client before the engine is no longer read.
 pub const HIGH_WATER: usize = 256 * 1024;
@@ -203,6 +204,7 @@ impl Port {
                 tokio::time::sleep(wait).await;
             }
             last = Some(Instant::now());
+            LULL.hand_over();
             // A full pipe is a reader that has been told and has not come yet.
             let _ = rustix::io::write(&self.shared.writer, &[1]);
         }

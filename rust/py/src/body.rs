@@ -1,15 +1,21 @@
 //! A request body under collection.
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use bytes::BytesMut;
 use foreword_net::gathering::{Content, Gatherer, Gathering};
+use foreword_net::lull::{LULL, Large};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 
 /// Chunks below this many bytes are copied at once: handing them over would cost more.
 const COPY_HERE: usize = 64 * 1024;
+
+/// Bytes that may lie in their chunks before more are asked for: else they would pile up in fresh memory.
+const BEHIND_AT_MOST: usize = 2 * 1024 * 1024;
 
 /// Puts large bodies together; none where the system has no thread to spare.
 static GATHERER: LazyLock<Option<Gatherer<PyBackedBytes>>> = LazyLock::new(|| Gatherer::start().ok());
@@ -19,6 +25,8 @@ static GATHERER: LazyLock<Option<Gatherer<PyBackedBytes>>> = LazyLock::new(|| Ga
 pub(crate) struct Body {
     collected: Collected,
     json: bool,
+    /// From the start on where its length is stated, until another thread collects it.
+    large: Option<Large>,
 }
 
 enum Collected {
@@ -34,7 +42,8 @@ impl Body {
     #[new]
     #[pyo3(signature = (capacity = 0, json = false))]
     fn new(capacity: usize, json: bool) -> Self {
-        Self { collected: Collected::Here(BytesMut::with_capacity(capacity)), json }
+        let large = (capacity >= COPY_HERE).then(|| LULL.begin());
+        Self { collected: Collected::Here(BytesMut::with_capacity(capacity)), json, large }
     }
 
     /// Appends one chunk and returns the length so far. A large one is copied later, on another thread.
@@ -50,12 +59,24 @@ impl Body {
         match GATHERER.as_ref().filter(|_| length >= COPY_HERE) {
             None => bytes.extend_from_slice(chunk.as_bytes()),
             Some(gatherer) => {
-                let mut gathering = gatherer.go_on(std::mem::take(bytes), self.json);
+                let large = self.large.take().unwrap_or_else(|| LULL.begin());
+                let mut gathering = gatherer.go_on(std::mem::take(bytes), self.json, large);
                 gathering.push(chunk.into());
                 self.collected = Collected::Beside(gathering);
             }
         }
         self.__len__()
+    }
+
+    /// Whether large bodies, of which none was given a chunk for `waited` seconds, may ask for one: what has come is
+    /// collected, and running streams are in a lull.
+    ///
+    /// Raises `ValueError` for a time that is none.
+    #[staticmethod]
+    fn may_come(waited: f64) -> PyResult<bool> {
+        let waited = Duration::try_from_secs_f64(waited).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let behind = GATHERER.as_ref().map_or(0, Gatherer::behind);
+        Ok(behind <= BEHIND_AT_MOST && LULL.may_move(waited))
     }
 
     fn __len__(&self) -> usize {

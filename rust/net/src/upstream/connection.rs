@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::future::Future as _;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
@@ -9,8 +10,10 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
+use tokio::time::{Sleep, sleep};
 
 use super::address::Duplex;
+use crate::lull::{LULL, Large};
 
 /// Bytes that one look at a socket reads at most.
 const READ: usize = 64 * 1024;
@@ -18,6 +21,9 @@ const READ: usize = 64 * 1024;
 /// Bytes of a request that are written before other exchanges have their turn: copying megabytes into the kernel at
 /// once would hold up every stream, and every turn wakes the engine.
 pub(super) const WRITE_TURN: usize = 256 * 1024;
+
+/// Between two looks whether a turn may be taken.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// Pieces that one system call writes.
 const PIECES: usize = 16;
@@ -36,6 +42,8 @@ pub(super) struct Connection {
     stream: Box<dyn Duplex>,
     /// What is still to be written of the request.
     unsent: VecDeque<Bytes>,
+    /// Where that is more than one turn's.
+    turns: Option<Turns>,
     /// Whether all of it has left the stream, which may have a buffer of its own: TLS has.
     flushed: bool,
     /// Whether something can still be written.
@@ -46,12 +54,14 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn new(stream: Box<dyn Duplex>) -> Self {
-        Self { stream, unsent: VecDeque::new(), flushed: true, writes: true, read: Instant::now() }
+        Self { stream, unsent: VecDeque::new(), turns: None, flushed: true, writes: true, read: Instant::now() }
     }
 
     /// Begins a request.
     pub(super) fn begin(&mut self, request: impl IntoIterator<Item = Bytes>) {
         self.unsent.extend(request.into_iter().filter(|piece| !piece.is_empty()));
+        let large = self.unsent.iter().map(Bytes::len).sum::<usize>() > WRITE_TURN;
+        self.turns = large.then(Turns::new);
         self.flushed = false;
     }
 
@@ -78,12 +88,16 @@ impl Connection {
             Poll::Ready(outcome) => {
                 self.writes = outcome.is_ok();
                 self.unsent.clear();
+                self.turns = None;
                 self.flushed = true;
             }
         }
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(turns) = &mut self.turns {
+            ready!(turns.poll_take(cx));
+        }
         let mut left = WRITE_TURN;
         while !self.unsent.is_empty() {
             if left == 0 {
@@ -132,5 +146,35 @@ impl Connection {
             self.read = now;
             Poll::Ready(Ok(take(read.filled_mut())))
         })
+    }
+}
+
+/// The turns of a large request.
+struct Turns {
+    /// When the last one was taken.
+    taken: Instant,
+    /// Until the next look, while none may be.
+    pause: Option<Pin<Box<Sleep>>>,
+    _large: Large,
+}
+
+impl Turns {
+    fn new() -> Self {
+        Self { taken: Instant::now(), pause: None, _large: LULL.begin() }
+    }
+
+    /// Ready when the next turn may be taken.
+    fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            if let Some(pause) = &mut self.pause {
+                ready!(pause.as_mut().poll(cx));
+            }
+            if LULL.may_move(self.taken.elapsed()) {
+                self.taken = Instant::now();
+                self.pause = None;
+                return Poll::Ready(());
+            }
+            self.pause = Some(Box::pin(sleep(LOOK)));
+        }
     }
 }
