@@ -278,20 +278,28 @@ def test_a_refusal_outlives_the_body(
 @pytest.mark.case("B241")
 @pytest.mark.parametrize("path", [MESSAGES, CHAT])
 def test_a_reused_connection_that_closes_under_a_large_body(start_sidecar: StartSidecar, path: str) -> None:
+    met: list[bytes] = []
+
     def hasty(peer: Peer, request: Received) -> None:
-        """Answers, and resets the connection at the first byte of whatever comes next on it."""
+        """Answers, and resets the connection at the first bytes of whatever comes next on it."""
         says("hi")(peer, request)
-        if peer.socket.recv(1, socket.MSG_PEEK):
+        if begin := peer.socket.recv(4, socket.MSG_PEEK):
+            met.append(begin)
             peer.reset()
 
     with ScriptedEngine() as engine:
         engine.answer = hasty
-        sidecar = start_sidecar(engine.url, MODEL_MAP="off")
+        sidecar = start_sidecar(engine.url, MODEL_MAP="off", ENGINE_METRICS_SECONDS="0")
         sidecar.wait_until_ready()
         assert sidecar.post(path, ask(False)).status == 200
-        answer = sidecar.post(path, ask(False, content="x" * (8 << 20)))
-        assert answer.status == 200
-        assert sidecar.record(answer)["retried"] is True
+        # A question of Foreword's own, from the same pool, may take a connection before the client's request does.
+        for _ in range(5):
+            answer = sidecar.post(path, ask(False, content="x" * (8 << 20)))
+            assert answer.status == 200
+            assert sidecar.record(answer)["retried"] is (b"POST" in met)
+            if b"POST" in met:
+                return
+        raise AssertionError(f"no connection was used again by a client: {met}")
 
 
 MESSAGE_STOP = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'

@@ -10,7 +10,7 @@ use crate::exchange::Opening;
 pub(crate) fn upstream_headers(opening: &Opening, translated: bool) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(opening.headers.len() + 2);
     let decoded = opening.route != Route::Other;
-    let named = opening.header("connection").unwrap_or_default().to_ascii_lowercase();
+    let named = options(opening.headers.iter().map(|(name, value)| (name.as_ref(), value.as_ref())));
     for (name, value) in &opening.headers {
         let Ok(text) = std::str::from_utf8(name) else { continue };
         let ours =
@@ -37,7 +37,7 @@ pub(crate) fn upstream_headers(opening: &Opening, translated: bool) -> HeaderMap
 
 /// What of the engine's headers goes to the client.
 pub(crate) fn relayed_headers(sent: &HeaderMap) -> Vec<(Bytes, Bytes)> {
-    let named = sent.get("connection").and_then(|value| value.to_str().ok()).unwrap_or_default().to_ascii_lowercase();
+    let named = options(sent.iter().map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes())));
     let kept = sent.iter().filter(|(name, _)| !hop_by_hop(name.as_str(), &named) && !made_here(name.as_str()));
     kept.map(|(name, value)| {
         (Bytes::copy_from_slice(name.as_str().as_bytes()), Bytes::copy_from_slice(value.as_bytes()))
@@ -61,10 +61,17 @@ pub(crate) fn media_type(headers: &HeaderMap) -> String {
     value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// Whether a header belongs to one connection (RFC 9110, 7.6.1) and never crosses; `named` is the value of that
-/// connection's `connection` header, in lower case.
-fn hop_by_hop(name: &str, named: &str) -> bool {
-    named.split(',').any(|own| own.trim() == name)
+/// What all `connection` headers among `headers` (names in lower case) name, in lower case.
+fn options<'h>(headers: impl Iterator<Item = (&'h [u8], &'h [u8])>) -> Vec<String> {
+    let lines = headers.filter(|(name, _)| *name == b"connection");
+    let values = lines.filter_map(|(_, value)| std::str::from_utf8(value).ok());
+    values.flat_map(|value| value.split(',')).map(|option| option.trim().to_ascii_lowercase()).collect()
+}
+
+/// Whether a header belongs to one connection (RFC 9110, 7.6.1) and never crosses; `named` are the [`options`] of that
+/// connection.
+fn hop_by_hop(name: &str, named: &[String]) -> bool {
+    named.iter().any(|own| own == name)
         || matches!(
             name,
             "connection"
@@ -77,4 +84,51 @@ fn hop_by_hop(name: &str, named: &str) -> bool {
                 | "transfer-encoding"
                 | "upgrade"
         )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opening(headers: &[(&str, &str)]) -> Opening {
+        let owned = |text: &str| Bytes::copy_from_slice(text.as_bytes());
+        Opening {
+            route: Route::Chat,
+            own: false,
+            method: "POST".into(),
+            target: "/v1/chat/completions".into(),
+            headers: headers.iter().map(|(name, value)| (owned(name), owned(value))).collect(),
+            body: Bytes::new().into(),
+            request_id: "req_1".into(),
+            authorization: None,
+        }
+    }
+
+    const SENT: [(&str, &str); 6] = [
+        ("connection", "Keep-Alive, X-First"),
+        ("x-first", "1"),
+        ("x-kept", "2"),
+        ("connection", "x-second"),
+        ("x-second", "3"),
+        ("x-third", "4"),
+    ];
+
+    #[test]
+    fn every_connection_header_of_a_client_names_what_stays_behind() {
+        let headers = upstream_headers(&opening(&SENT), false);
+        let crossed: Vec<_> = headers.keys().map(HeaderName::as_str).filter(|name| name.starts_with("x-")).collect();
+        assert_eq!(crossed, ["x-kept", "x-third"]);
+        assert!(!headers.contains_key("connection"));
+    }
+
+    #[test]
+    fn every_connection_header_of_an_engine_names_what_stays_behind() {
+        let mut sent = HeaderMap::new();
+        for (name, value) in SENT {
+            sent.append(name, HeaderValue::from_static(value));
+        }
+        let mut crossed: Vec<_> = relayed_headers(&sent).into_iter().map(|(name, _)| name).collect();
+        crossed.sort();
+        assert_eq!(crossed, ["x-kept", "x-third"]);
+    }
 }

@@ -270,7 +270,6 @@ impl Exchange<'_> {
     fn take_in(&mut self, opening: &Opening, prepared: Prepared) -> Result<(Call, Reader), Fault> {
         self.record.body_bytes.1 = prepared.body.len();
         let profile = self.shared.profile();
-        self.record.engine = profile.engine.name();
         self.record.upstream_model = prepared
             .model
             .as_deref()

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::scan::Value;
+use super::value::Value;
 
 /// Inserts shorter than this are copied together; longer pieces are kept as slices of the input.
 const COPY_BELOW: usize = 1024;

@@ -446,11 +446,16 @@ impl Journal {
         let usage = &told.usage;
         let mut learnt = self.learnt.get(&entry.parameters.model).copied().unwrap_or_default();
         learnt.note_reuse(usage);
-        let place = |bytes| Some(self.tree.place(standing.previous, bytes, (entry.bytes, usage.prompt?)));
-        let verdict = verdict::judge(standing, usage, place(standing.shared_bytes), &learnt.habits(profile));
+        let habits = learnt.habits(profile);
+        let tokens = |bytes| Some(self.tree.tokens(standing.previous, bytes, (entry.bytes, usage.prompt?)));
+        let least = || {
+            let own = (entry.bytes, usage.prompt.unwrap_or(0));
+            self.tree.least_tokens(standing.previous, standing.shared_bytes, own, habits.keeps_reasoning)
+        };
+        let verdict = verdict::judge(standing, usage, tokens(standing.shared_bytes), least, &habits);
         // What was sent behind the earlier prompt before is in the cache as the template prints that by now.
         let alone = standing.previous.and_then(|id| self.tree.get(id)).is_some_and(|node| node.continued <= 1);
-        learnt.note(standing, &verdict, alone, |bytes| place(bytes).map(|place| place.tokens));
+        learnt.note(standing, &verdict, alone, tokens);
         if self.learnt.len() < MODELS || self.learnt.contains_key(&entry.parameters.model) {
             self.learnt.insert(entry.parameters.model, learnt);
         }

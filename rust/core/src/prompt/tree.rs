@@ -6,7 +6,6 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use super::chain::Voice;
 use super::segment::{Parameters, Prompt, Segment};
-use super::verdict::Place;
 
 /// Hands a digest on as its own hash.
 #[derive(Default)]
@@ -161,25 +160,31 @@ impl Tree {
         false
     }
 
-    /// Where `bytes` of a prompt that has so many bytes and tokens (`own`), and begins with as much of the prompt `id`, lies
-    /// in tokens: from what the engine counted around it, and straight between two counts.
-    pub(super) fn place(&self, id: Option<NodeId>, bytes: u64, own: (u64, u64)) -> Place {
-        let (tokens, counted) = self.tokens_at(id, bytes, own);
-        let segments = id.map_or_else(Vec::new, |id| self.segments(id));
-        let spoken = segments.iter().take_while(|segment| segment.end <= counted.0);
-        let spoken = spoken.filter(|segment| segment.voice == Voice::User).last().map_or(0, |segment| segment.end);
-        let reasoning = |end: u64| -> u64 {
-            let reasoning = segments.iter().filter(|segment| segment.voice == Voice::Reasoning);
-            reasoning.map(|segment| segment.bytes_within(end)).sum()
-        };
-        // Reasoning in front of a user's words was not counted if it was not printed behind them.
-        let settled = reasoning(spoken);
-        let open = share(tokens, reasoning(bytes) - settled, bytes - settled);
-        let new = share(tokens - counted.1, reasoning(bytes) - reasoning(counted.0), bytes - counted.0);
-        Place { tokens, least: tokens - open, unmoved: tokens - new }
+    /// Tokens of the first `bytes` of a prompt that has so many bytes and tokens (`own`), and begins with as much of the
+    /// prompt `id`: from what the engine counted around that place, and straight between two counts.
+    pub(super) fn tokens(&self, id: Option<NodeId>, bytes: u64, own: (u64, u64)) -> u64 {
+        self.tokens_at(id, bytes, own).0
     }
 
-    /// Tokens at `bytes`, as for [`Tree::place`], and the last count in front of it: of how many bytes, and its tokens.
+    /// The same, if nothing was printed of the reasoning that a template may leave out: of a template that `keeps` what it
+    /// printed once, all behind the last count; of another, what the user had not spoken behind at that count.
+    pub(super) fn least_tokens(&self, id: Option<NodeId>, bytes: u64, own: (u64, u64), keeps: bool) -> u64 {
+        let (tokens, counted) = self.tokens_at(id, bytes, own);
+        let segments = || id.into_iter().flat_map(|id| self.ancestry(id)).flat_map(|(_, node)| &node.segments);
+        let reasoning = |end: u64| -> u64 {
+            let reasoning = segments().filter(|segment| segment.voice == Voice::Reasoning);
+            reasoning.map(|segment| segment.bytes_within(end)).sum()
+        };
+        if keeps {
+            return tokens - share(tokens - counted.1, reasoning(bytes) - reasoning(counted.0), bytes - counted.0);
+        }
+        let spoken = segments().filter(|segment| segment.voice == Voice::User && segment.end <= counted.0);
+        // Reasoning in front of a user's words was not counted if it was not printed behind them.
+        let settled = reasoning(spoken.map(|segment| segment.end).max().unwrap_or(0));
+        tokens - share(tokens, reasoning(bytes) - settled, bytes - settled)
+    }
+
+    /// Tokens at `bytes`, as for [`Tree::tokens`], and the last count in front of it: of how many bytes, and its tokens.
     fn tokens_at(&self, id: Option<NodeId>, bytes: u64, own: (u64, u64)) -> (u64, (u64, u64)) {
         let (mut low, mut high) = ((0, 0), own);
         let mut next = id;

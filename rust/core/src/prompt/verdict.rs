@@ -110,20 +110,15 @@ const TAIL: u64 = 16;
 /// Tokens that the place of a difference is coarse by: a block of bytes.
 const LEAST: u64 = 64;
 
-/// A place in a prompt, in tokens, as estimated from bytes and the engine's counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Where it lies, if reasoning is printed as everything else.
-    pub tokens: u64,
-    /// Where it lies, if no reasoning is printed that the user had not spoken behind when the engine counted last.
-    pub least: u64,
-    /// Where it lies, if no reasoning is printed behind that count, and in front of it what ever was.
-    pub unmoved: u64,
-}
-
-/// Judges an exchange. `place` is that of the first difference.
-pub fn judge(standing: &Standing, usage: &EngineUsage, place: Option<Place>, habits: &Habits) -> Verdict {
-    let shared = place.map(|place| place.tokens);
+/// Judges an exchange. `shared`: tokens in front of the first difference, as estimated from bytes and the engine's counts;
+/// `least` tells how many these are if nothing was printed of the reasoning that a template may leave out.
+pub fn judge(
+    standing: &Standing,
+    usage: &EngineUsage,
+    shared: Option<u64>,
+    least: impl FnOnce() -> u64,
+    habits: &Habits,
+) -> Verdict {
     let block = habits.block.unwrap_or(1).max(1);
     let prompt = usage.prompt;
     let at_most = |tokens: u64| prompt.map_or(tokens, |prompt| tokens.min(prompt.saturating_sub(1)));
@@ -156,14 +151,15 @@ pub fn judge(standing: &Standing, usage: &EngineUsage, place: Option<Place>, hab
             }
             let by_engine = |reach: u64| reach.saturating_sub(reused);
             let mostly_engine = |reach| by_engine(reach) > expected.saturating_sub(reach);
-            let least = place.map_or(0, |place| if habits.keeps_reasoning { place.unmoved } else { place.least });
             let name = match () {
                 () if by_engine(reach) <= step || !mostly_engine(reach) => Name::Changed,
                 () if standing.parameters_changed => Name::Parameters,
                 () if template_may_have(standing, habits) => Name::EngineLostOrTemplate,
-                () if by_engine(least) <= step => Name::Changed,
-                () if !mostly_engine(least) => Name::EngineLostOrTemplate,
-                () => Name::EngineLost,
+                () => match least() {
+                    least if by_engine(least) <= step => Name::Changed,
+                    least if !mostly_engine(least) => Name::EngineLostOrTemplate,
+                    _ => Name::EngineLost,
+                },
             };
             of(name, Some(lost), true)
         }

@@ -194,3 +194,42 @@ async fn a_stream_that_has_a_buffer_is_flushed_to_the_end() {
     tokio::time::timeout(Duration::from_secs(10), read).await.unwrap();
     assert!(head.await.unwrap().is_ok());
 }
+
+/// Puts a connection into the pool; its other end.
+fn put(pool: &Pool) -> DuplexStream {
+    let (near, far) = tokio::io::duplex(64);
+    pool.put(Connection::new(Box::new(BufWriter::new(near))));
+    far
+}
+
+/// Waits, at most a minute, until the connection is closed; the time by then.
+async fn closed(mut far: DuplexStream) -> tokio::time::Instant {
+    let read = tokio::time::timeout(Duration::from_secs(60), far.read_u8()).await;
+    assert_eq!(read.unwrap().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    tokio::time::Instant::now()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_comes_for_is_closed_before_the_engine_would() {
+    let pool = Pool::default();
+    for _ in 0..2 {
+        let start = tokio::time::Instant::now();
+        let kept = closed(put(&pool)).await - start;
+        assert!((pool::KEEP_IDLE..Duration::from_secs(5)).contains(&kept), "{kept:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_came_one_by_one_goes_in_a_few_sweeps() {
+    let pool = Pool::default();
+    let mut far_ends = Vec::new();
+    for _ in 0..100 {
+        far_ends.push(put(&pool));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let mut closings = std::collections::BTreeSet::new();
+    for far in far_ends {
+        closings.insert(closed(far).await);
+    }
+    assert!(closings.len() <= 4, "{closings:?}");
+}
