@@ -108,7 +108,7 @@ struct Parts {
     /// Its scan, if there is to be one.
     scanning: Option<Scanning>,
     /// Until it is whole.
-    large: Option<Large>,
+    _large: Option<Large>,
 }
 
 enum Work<C> {
@@ -133,7 +133,7 @@ impl<C: AsRef<[u8]> + Send + 'static> Gatherer<C> {
     /// `json`, as far as is known before its end. It counts as `large` until it is whole.
     pub fn go_on(&self, begun: BytesMut, json: bool, large: Large) -> Gathering<C> {
         let length = begun.len();
-        let parts = Parts { bytes: begun, scanning: json.then(Scanning::default), large: Some(large) };
+        let parts = Parts { bytes: begun, scanning: json.then(Scanning::default), _large: Some(large) };
         let (work, behind) = (self.work.clone(), Arc::clone(&self.behind));
         Gathering { work, behind, parts: Some(Arc::new(Mutex::new(parts))), length }
     }
@@ -211,7 +211,7 @@ fn gather<C: AsRef<[u8]>>(coming: &Receiver<Work<C>>, behind: &AtomicUsize) {
                 }
             }
             Ok(Work::End(parts, whole)) => {
-                let Parts { bytes, scanning, large: _ } = std::mem::take(&mut *locked(&parts));
+                let Parts { bytes, scanning, .. } = std::mem::take(&mut *locked(&parts));
                 whole.send_replace(Some(Arc::new((bytes.freeze(), Mutex::new(scanning)))));
             }
             Err(TryRecvError::Empty) => {
@@ -255,7 +255,8 @@ mod tests {
     #[tokio::test]
     async fn chunks_become_one_body_in_their_order() {
         let gatherer = Gatherer::start().unwrap();
-        let mut bodies: Vec<_> = (0..3u8).map(|body| gatherer.go_on(BytesMut::from(&[body][..]), false, LULL.begin())).collect();
+        let mut bodies: Vec<_> =
+            (0..3u8).map(|body| gatherer.go_on(BytesMut::from(&[body][..]), false, LULL.begin())).collect();
         for chunk in 0..100u8 {
             for (body, number) in bodies.iter_mut().zip(0..) {
                 body.push(vec![chunk ^ number; 1000]);

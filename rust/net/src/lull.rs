@@ -17,7 +17,7 @@ pub static LULL: Lull = Lull::new();
 const QUIET: Duration = Duration::from_millis(3);
 
 /// Where streams are never quiet, a piece of a large request moves after so long all the same.
-const PATIENCE: Duration = Duration::from_millis(20);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(20);
 
 /// Streams that move, and large requests that would like to.
 #[derive(Debug)]
@@ -57,6 +57,13 @@ impl Lull {
     }
 }
 
+impl Large {
+    /// As [`Lull::may_move`], of the lull that counts it.
+    pub(crate) fn may_move(&self, waited: Duration) -> bool {
+        self.0.may_move(waited)
+    }
+}
+
 impl Drop for Large {
     fn drop(&mut self) {
         self.0.large.fetch_sub(1, Ordering::Relaxed);
@@ -64,22 +71,25 @@ impl Drop for Large {
 }
 
 #[cfg(test)]
+impl Lull {
+    /// One of which nobody else knows, beside streams that are never quiet.
+    pub(crate) fn never_quiet() -> &'static Self {
+        let lull = Self::new();
+        *locked(&lull.handed_over) = Instant::now().checked_add(Duration::from_secs(3600));
+        Box::leak(Box::new(lull))
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A lull of which nobody else knows.
-    fn lull() -> &'static Lull {
-        Box::leak(Box::new(Lull::new()))
-    }
-
     #[test]
     fn one_alone_moves_at_once() {
-        let lull = lull();
-        let _one = lull.begin();
-        lull.hand_over();
-        assert!(lull.may_move(Duration::ZERO));
+        let lull = Lull::never_quiet();
+        let one = lull.begin();
+        assert!(one.may_move(Duration::ZERO));
         let other = lull.begin();
-        lull.hand_over();
         assert!(!lull.may_move(Duration::ZERO));
         drop(other);
         assert!(lull.may_move(Duration::ZERO));
@@ -87,11 +97,11 @@ mod tests {
 
     #[test]
     fn many_move_when_streams_are_quiet_or_never_are() {
-        let lull = lull();
+        let lull = Lull::never_quiet();
         let _many = [lull.begin(), lull.begin()];
-        assert!(lull.may_move(Duration::ZERO));
-        lull.hand_over();
+        assert!(!lull.may_move(QUIET));
         assert!(lull.may_move(PATIENCE));
+        lull.hand_over();
         std::thread::sleep(QUIET);
         assert!(lull.may_move(Duration::ZERO));
     }

@@ -61,7 +61,7 @@ impl Connection {
     pub(super) fn begin(&mut self, request: impl IntoIterator<Item = Bytes>) {
         self.unsent.extend(request.into_iter().filter(|piece| !piece.is_empty()));
         let large = self.unsent.iter().map(Bytes::len).sum::<usize>() > WRITE_TURN;
-        self.turns = large.then(Turns::new);
+        self.turns = large.then(|| Turns::new(LULL.begin()));
         self.flushed = false;
     }
 
@@ -150,26 +150,26 @@ impl Connection {
 }
 
 /// The turns of a large request.
-struct Turns {
+pub(super) struct Turns {
     /// When the last one was taken.
     taken: Instant,
     /// Until the next look, while none may be.
     pause: Option<Pin<Box<Sleep>>>,
-    _large: Large,
+    large: Large,
 }
 
 impl Turns {
-    fn new() -> Self {
-        Self { taken: Instant::now(), pause: None, _large: LULL.begin() }
+    pub(super) fn new(large: Large) -> Self {
+        Self { taken: Instant::now(), pause: None, large }
     }
 
     /// Ready when the next turn may be taken.
-    fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             if let Some(pause) = &mut self.pause {
                 ready!(pause.as_mut().poll(cx));
             }
-            if LULL.may_move(self.taken.elapsed()) {
+            if self.large.may_move(self.taken.elapsed()) {
                 self.taken = Instant::now();
                 self.pause = None;
                 return Poll::Ready(());

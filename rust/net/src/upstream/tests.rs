@@ -1,10 +1,15 @@
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::Instant;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufWriter, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::connection::Turns;
 use super::*;
+use crate::lull::{self, Lull};
 
 /// An engine on a port of its own: `serve` has each connection, with its number. The upstream in front of it.
 async fn engine<F: Future<Output = ()> + Send + 'static>(
@@ -175,6 +180,25 @@ async fn others_have_their_turn_while_megabytes_are_written() {
     assert_eq!(ask(&upstream, &call(vec![Bytes::from(vec![b' '; 8 << 20])])).await.0, 200);
     counter.abort();
     assert!(turns.load(Ordering::Relaxed) >= (8 << 20) / connection::WRITE_TURN);
+}
+
+/// Large requests beside streams that are never quiet: they go on, a turn at a time.
+#[tokio::test]
+async fn large_requests_wait_for_streams_and_go_on() {
+    async fn take(turns: &mut Turns) {
+        let turn = poll_fn(|cx| turns.poll_take(cx));
+        tokio::time::timeout(Duration::from_secs(10), turn).await.unwrap();
+    }
+    let lull = Lull::never_quiet();
+    let began = Instant::now();
+    let [mut one, mut other] = [Turns::new(lull.begin()), Turns::new(lull.begin())];
+    take(&mut one).await;
+    take(&mut one).await;
+    assert!(began.elapsed() >= 2 * lull::PATIENCE);
+    // Alone it goes on at once, as often as it will.
+    drop(one);
+    take(&mut other).await;
+    assert!(poll_fn(|cx| Poll::Ready(other.poll_take(cx))).await.is_ready());
 }
 
 impl address::Duplex for BufWriter<DuplexStream> {}
