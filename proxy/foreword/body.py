@@ -69,15 +69,18 @@ async def collect(
                         raise ClientLeft
                     # Taken out: its memory is the next chunk's, not held until that has come.
                     chunk = message.pop("body", b"")
-                    if body.push(chunk) > limit:
+                    come = body.push(chunk)
+                    if come > limit:
                         raise _too_large(limit)
                     if not message.get("more_body", False):
                         return body
                     is_large = len(chunk) >= _LARGE
                     del chunk
+                    # One that states no length is taken to be at its half.
+                    left = max(stated - come, 0) if stated else come
                     if not is_large:
                         turns.give_back(number)
-                    elif (turn := turns.take(number)) is not None:
+                    elif (turn := turns.take(number, left)) is not None:
                         clock.reschedule(None)  # the client does not pause now
                         await turn
                     clock.reschedule(loop.time() + seconds)

@@ -15,16 +15,18 @@ _LOOK = 0.001
 
 
 class Turns:
-    """Of all large bodies one asks granian for its next chunk at a time, and of those that wait the one that began first.
+    """Of all large bodies one asks granian for its next chunk at a time, and of those that wait the one that has the
+    least to come.
 
-    So the first is whole, and its memory used again, before the last has grown; what is not asked for waits in the
-    kernel, where it costs nothing. ``may_come`` says whether a chunk may be asked for when none was for so many seconds.
+    So one is whole, and its memory used again, before the others have grown, and none waits for larger ones; what is
+    not asked for waits in the kernel, where it costs nothing. ``may_come`` says whether a chunk may be asked for when
+    none was for so many seconds.
     """
 
     def __init__(self, may_come: Callable[[float], bool] = Body.may_come) -> None:
         self._may_come = may_come
         self._numbers = itertools.count()
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._holder: int | None = None
         self._keeping: asyncio.TimerHandle | None = None
         #: When the last turn was given, by the loop's clock.
@@ -32,18 +34,20 @@ class Turns:
         self._looks = False
 
     def enter(self) -> int:
-        """The number of a body that begins: its place among the others."""
+        """The number of a body that begins."""
         return next(self._numbers)
 
-    def take(self, number: int) -> asyncio.Future[None] | None:
-        """Takes the next turn: None. If it is not to be had, what to wait for; who waits may be cancelled."""
+    def take(self, number: int, left: int) -> asyncio.Future[None] | None:
+        """Takes the next turn for a body of which ``left`` bytes are to come: None. If it is not to be had, what to
+        wait for; who waits may be cancelled.
+        """
         loop = asyncio.get_running_loop()
         self._end(number)
         if not self._waiting and self._is_free(loop):
             self._give(number, loop)
             return None
         turn = loop.create_future()
-        heapq.heappush(self._waiting, (number, turn))
+        heapq.heappush(self._waiting, (left, number, turn))
         self._next(loop)
         return turn
 
@@ -69,12 +73,12 @@ class Turns:
 
     def _next(self, loop: asyncio.AbstractEventLoop) -> None:
         """Gives the turn to the first who waits, at once or as soon as may be."""
-        while self._waiting and self._waiting[0][1].done():
+        while self._waiting and self._waiting[0][2].done():
             heapq.heappop(self._waiting)
         if not self._waiting or self._holder is not None:
             return
         if self._is_free(loop):
-            number, turn = heapq.heappop(self._waiting)
+            _, number, turn = heapq.heappop(self._waiting)
             self._give(number, loop)
             turn.set_result(None)
         elif not self._looks:

@@ -20,7 +20,7 @@ SCOPE: Scope = {"headers": []}
 class NoTurns(Turns):
     """For those who need none."""
 
-    def take(self, number: int) -> asyncio.Future[None] | None:
+    def take(self, number: int, left: int) -> asyncio.Future[None] | None:
         raise AssertionError("a small body took a turn")
 
 
@@ -31,7 +31,7 @@ class LateTurns(Turns):
         super().__init__()
         self._seconds = seconds
 
-    def take(self, number: int) -> asyncio.Future[None]:
+    def take(self, number: int, left: int) -> asyncio.Future[None]:
         return asyncio.ensure_future(asyncio.sleep(self._seconds))
 
 
@@ -74,6 +74,7 @@ def test_a_small_body_needs_no_turn() -> None:
 def test_of_many_large_bodies_one_asks_for_a_chunk_at_a_time() -> None:
     async def run() -> None:
         turns = Turns()
+        stated: Scope = {"headers": [(b"content-length", str(5 * len(LARGE)).encode())]}
         asked: list[int] = []
         open_asks = 0
 
@@ -96,7 +97,7 @@ def test_of_many_large_bodies_one_asks_for_a_chunk_at_a_time() -> None:
 
         bodies = await asyncio.gather(
             *(
-                collect(SCOPE, client(number), LIMIT, NEVER, turns, closing=Closing(), json=True)
+                collect(stated, client(number), LIMIT, NEVER, turns, closing=Closing(), json=True)
                 for number in range(10)
             )
         )
@@ -113,9 +114,9 @@ def test_behind_a_small_chunk_none_takes_a_turn() -> None:
     class Counted(Turns):
         taken = 0
 
-        def take(self, number: int) -> asyncio.Future[None] | None:
+        def take(self, number: int, left: int) -> asyncio.Future[None] | None:
             self.taken += 1
-            return super().take(number)
+            return super().take(number, left)
 
     turns = Counted()
     chunks = [LARGE, b"a" * 60_000, b"a" * 60_000, LARGE, b"a"]
@@ -145,7 +146,7 @@ def test_who_pauses_or_leaves_holds_up_nobody() -> None:
         for task in pausing:
             task.cancel()
         await asyncio.gather(*pausing, *cancelled, return_exceptions=True)
-        assert turns.take(turns.enter()) is None
+        assert turns.take(turns.enter(), 1) is None
 
     asyncio.run(run())
 

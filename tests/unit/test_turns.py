@@ -1,4 +1,4 @@
-"""Turns of large bodies: one at a time, first come first served, whoever gives up or sends nothing."""
+"""Turns of large bodies: one at a time, the one that has the least to come first, whoever gives up or sends nothing."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -28,8 +28,8 @@ class Gate:
         return self.is_open
 
 
-async def have(turns: Turns, number: int) -> None:
-    if (turn := turns.take(number)) is not None:
+async def have(turns: Turns, number: int, left: int = 1) -> None:
+    if (turn := turns.take(number, left)) is not None:
         await turn
 
 
@@ -37,29 +37,29 @@ def test_nobody_waits_where_nobody_else_is() -> None:
     async def test() -> None:
         turns = Turns(Gate())
         number = turns.enter()
-        assert [turns.take(number) for _ in range(3)] == [None] * 3
+        assert [turns.take(number, 1) for _ in range(3)] == [None] * 3
         turns.give_back(number)
-        assert turns.take(turns.enter()) is None
+        assert turns.take(turns.enter(), 1) is None
 
     run(test)
 
 
-def test_who_began_first_has_all_turns_before_the_next() -> None:
+def test_who_has_the_least_to_come_is_whole_before_the_next() -> None:
     async def test() -> None:
         turns = Turns(Gate())
         had: list[str] = []
 
-        async def part(name: str, number: int) -> None:
-            for _ in range(3):
-                await have(turns, number)
+        async def part(name: str, chunks: int) -> None:
+            number = turns.enter()
+            for left in reversed(range(chunks)):
+                await have(turns, number, left)
                 had.append(name)
                 await asyncio.sleep(0)  # as a chunk lets it wait: all others have asked
             turns.give_back(number)
 
-        numbers = {name: turns.enter() for name in "abcd"}
-        await asyncio.gather(*(part(name, numbers[name]) for name in "badc"))
-        # The turn is not taken from b, who had it first.
-        assert "".join(had) == "b" + "aaa" + "bb" + "ccc" + "ddd"
+        await asyncio.gather(part("a", 5), part("b", 3), part("c", 3), part("d", 1))
+        # The turn is not taken from a, who had it first.
+        assert "".join(had) == "a" + "d" + "bbb" + "ccc" + "aaaa"
 
     run(test)
 
@@ -68,7 +68,7 @@ def test_who_gives_up_holds_up_nobody() -> None:
     async def test() -> None:
         turns = Turns(Gate())
         numbers = [turns.enter() for _ in range(5)]
-        assert turns.take(numbers[0]) is None
+        assert turns.take(numbers[0], 1) is None
         waiting = [asyncio.create_task(have(turns, number)) for number in numbers[1:]]
         await asyncio.sleep(0)
         waiting[0].cancel()
@@ -77,9 +77,10 @@ def test_who_gives_up_holds_up_nobody() -> None:
         await waiting[1]
         turns.give_back(numbers[2])
         await waiting[3]
-        assert waiting[0].cancelled() and waiting[2].cancelled()
+        assert waiting[0].cancelled()
+        assert waiting[2].cancelled()
         turns.give_back(numbers[4])
-        assert turns.take(turns.enter()) is None
+        assert turns.take(turns.enter(), 1) is None
 
     run(test)
 
@@ -88,8 +89,8 @@ def test_to_give_back_what_one_has_not_is_nothing() -> None:
     async def test() -> None:
         turns = Turns(Gate())
         first, second = turns.enter(), turns.enter()
-        assert turns.take(first) is None
-        turn = turns.take(second)
+        assert turns.take(first, 1) is None
+        turn = turns.take(second, 1)
         assert turn is not None
         turns.give_back(second)
         assert not turn.done()
@@ -101,11 +102,11 @@ def test_who_sends_nothing_loses_the_turn() -> None:
     async def test() -> None:
         turns = Turns(Gate())
         pausing, other = turns.enter(), turns.enter()
-        assert turns.take(pausing) is None
+        assert turns.take(pausing, 1) is None
         await have(turns, other)
         # Its chunk has come after all: it is none of the other's business.
         turns.give_back(pausing)
-        third = turns.take(turns.enter())
+        third = turns.take(turns.enter(), 1)
         assert third is not None
         await asyncio.sleep(0)
         assert not third.done()
@@ -120,9 +121,9 @@ def test_a_turn_is_given_when_it_may_be(held: bool) -> None:
         turns = Turns(gate)
         first, second = turns.enter(), turns.enter()
         if held:
-            assert turns.take(first) is None
+            assert turns.take(first, 1) is None
         gate.is_open = False
-        turn = turns.take(second)
+        turn = turns.take(second, 1)
         turns.give_back(first)
         assert turn is not None
         await asyncio.sleep(0.02)
