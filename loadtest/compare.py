@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Compares Foreword with nginx as a raw relay and with no relay at all, before the rig's engine, in one run.
 
-A LiteLLM proxy is another target, `litellm`, where it is installed.
+A LiteLLM proxy is another target, `litellm`, where it is installed. `granian` is Foreword's server without Foreword: it
+makes the events of the burst scenarios itself (bare.py), and shows what no relay under it can go below.
 
 Every scenario runs `--repeat` times; within a repeat all targets take turns, so that a slow minute of the
 machine hits them alike. The table has the medians; a ratio or difference is the median of those within each
@@ -88,6 +89,11 @@ class Target:
     path: str
     url: str
     pid: int | None = None  # None: no relay, nothing to charge
+
+    @property
+    def has_engine(self) -> bool:
+        """Whether events come from the rig's engine; else the target makes them, and bursts only."""
+        return self.name != "granian"
 
 
 @dataclass
@@ -225,6 +231,28 @@ def start_foreword(
     return [Target("foreword", path, url + path, process.pid) for path in (MESSAGES, CHAT)]
 
 
+def start_granian(processes: Processes, folder: Path) -> Target:
+    """Foreword's server as Foreword starts it, with an application that makes events."""
+    port = free_port()
+    command = [sys.executable, "-m", "granian", "--interface", "asgi", "--loop", "uvloop", "--http", "1"]
+    command += [
+        "--no-ws",
+        "--workers",
+        "1",
+        "--backlog",
+        "16384",
+        "--backpressure",
+        "16384",
+        "--no-access-log",
+    ]
+    command += ["--working-dir", str(ROOT), "--port", str(port), "loadtest.bare:application"]
+    log = folder / "granian.log"
+    process = processes.start(command, log)
+    url = f"http://127.0.0.1:{port}"
+    wait_for("granian", process, log, lambda: answers(url), seconds=60)
+    return Target("granian", CHAT, url + CHAT, process.pid)
+
+
 def start_litellm(processes: Processes, binary: str, engine: str, folder: Path) -> list[Target]:
     """LiteLLM's proxy with one worker and one model, without a database, a cache or a log of requests."""
     port = free_port()
@@ -305,7 +333,8 @@ class Bench:
         """One scenario on one target: the report of `read`, with that of `body` under "body"."""
         if scenario.streams == 0:
             return {"body": run_body(self.rig, target, self.bodies)}
-        command = [str(self.rig), "read", "--url", target.url, "--control", self.engine, "--json"]
+        command = [str(self.rig), "read", "--url", target.url, "--json"]
+        command += ["--control", self.engine] if target.has_engine else []
         command += ["--streams", str(scenario.streams), "--rate", str(scenario.rate)]
         command += ["--mode", scenario.mode, "--events", str(scenario.events_in(self.seconds, target))]
         if target.pid is not None:
@@ -338,6 +367,7 @@ class Column:
 
 
 CPU = Column("CPU us/event", ("cpu_us_per_event",), 1)
+READER = Column("reader us/event", ("reader_cpu_us_per_event",), 1)
 ADDED = [
     Column(f"{title} ms", ("added_s", key))
     for title, key in (("p50", "p50"), ("p99", "p99"), ("p99.9", "p999"))
@@ -382,10 +412,12 @@ def table(scenario: Scenario, rows: dict[str, Runs], alone: dict[str, Runs]) -> 
         # CPU per event would count the bodies' work here.
         columns = [*ADDED, *WHOLE_BODY, LOST]
     else:
-        columns = [CPU, *ADDED, *REST, LOST]
+        columns = [CPU, READER, *ADDED, *REST, LOST]
     nginx = next((runs for title, runs in rows.items() if title.startswith("nginx ")), None)
     lines: list[str] = []
     for title, runs in rows.items():
+        if not runs:
+            continue
         cells = {c.title: (median(c.of(run) for run in runs), c.decimals) for c in columns}
         if not scenario.streams:
             cells["first byte - nginx"] = (against(FIRST_BYTE, runs, nginx, "-"), 2)
@@ -454,7 +486,7 @@ def arguments() -> argparse.Namespace:
     options.scenarios = options.scenarios.split(",")
     if unknown := set(options.scenarios) - set(names):
         parser.error(f"unknown scenario: {', '.join(sorted(unknown))}")
-    if unknown := set(options.targets) - {"direct", "nginx", "foreword", "litellm"}:
+    if unknown := set(options.targets) - {"direct", "nginx", "foreword", "granian", "litellm"}:
         parser.error(f"unknown target: {', '.join(sorted(unknown))}")
     if options.repeat < 1 or options.bodies < 1 or options.seconds <= 0:
         parser.error("--repeat, --bodies and --seconds must be above 0")
@@ -474,10 +506,10 @@ def arguments() -> argparse.Namespace:
     return options
 
 
-def compare(options: argparse.Namespace, processes: Processes, folder: Path) -> dict[str, dict[str, Runs]]:
-    """Runs everything; reports by scenario and target. A run that fails is a report with "error" alone."""
-    rig = find_rig(options.rig)
-    engine = start_engine(processes, rig, folder)
+def start_targets(
+    options: argparse.Namespace, processes: Processes, engine: str, folder: Path
+) -> list[Target]:
+    """All that the options name, in the order of the table."""
     targets: list[Target] = []
     if "direct" in options.targets:
         targets.append(Target("direct", CHAT, engine + CHAT))
@@ -485,8 +517,18 @@ def compare(options: argparse.Namespace, processes: Processes, folder: Path) -> 
         targets.append(start_nginx(processes, options.nginx, engine, folder))
     if "foreword" in options.targets:
         targets += start_foreword(processes, options.foreword, engine, folder)
+    if "granian" in options.targets:
+        targets.append(start_granian(processes, folder))
     if "litellm" in options.targets:
         targets += start_litellm(processes, options.litellm, engine, folder)
+    return targets
+
+
+def compare(options: argparse.Namespace, processes: Processes, folder: Path) -> dict[str, dict[str, Runs]]:
+    """Runs everything; reports by scenario and target. A run that fails is a report with "error" alone."""
+    rig = find_rig(options.rig)
+    engine = start_engine(processes, rig, folder)
+    targets = start_targets(options, processes, engine, folder)
     bench = Bench(rig, engine, options.seconds, options.bodies)
     for target in targets:
         bench.run(Scenario("warm-up", "", streams=20, rate=100.0, events=100), target)
@@ -496,6 +538,8 @@ def compare(options: argparse.Namespace, processes: Processes, folder: Path) -> 
         reports[scenario.name] = rows
         for turn in range(options.repeat):
             for target, runs in zip(targets, rows.values(), strict=True):
+                if not target.has_engine and (scenario.mode != "burst" or scenario.bodies):
+                    continue
                 what = f"{scenario.name} {turn + 1}/{options.repeat}: {target.name} {target.path}"
                 print(what, file=sys.stderr)
                 try:

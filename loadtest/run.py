@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The standard set of load tests, in one run on one machine: line rate, then users.
 
-1. compare.py: Foreword beside nginx as a raw relay, no relay at all, and LiteLLM where it is installed.
+1. compare.py: Foreword beside nginx as a raw relay, no relay at all, its bare server, and LiteLLM where it is
+   installed.
 2. locust before the stand-in engine: users of opencode with Foreword between and without, users of Claude Code.
 
 Writes a Markdown table with the machine, the versions and the command into loadtest/results/. What is left out,
@@ -250,7 +251,7 @@ def main() -> int:
     sections: list[str] = []
     bad = False
     if "line-rate" in options.parts:
-        targets = ["direct", "foreword"]
+        targets = ["direct", "foreword", "granian"]
         if nginx:
             targets.insert(1, "nginx")
             versions.append(version(nginx, "-v").removeprefix("nginx version: "))

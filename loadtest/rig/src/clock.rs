@@ -11,6 +11,12 @@ pub(crate) fn now_ns() -> u64 {
     now.tv_sec.cast_unsigned() * SECOND + now.tv_nsec.cast_unsigned()
 }
 
+/// Processor time of this process so far, in nanoseconds.
+pub(crate) fn cpu_ns() -> u64 {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    used.tv_sec.cast_unsigned() * SECOND + used.tv_nsec.cast_unsigned()
+}
+
 /// Nanoseconds as seconds.
 pub(crate) fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9

@@ -114,6 +114,8 @@ struct Reader {
     last_flow_ns: u64,
     last_byte_ns: u64,
     charge: Option<Charge>,
+    /// Processor time of this reader for an event, in nanoseconds.
+    own_cpu_ns: Option<f64>,
     /// From the first abort until the engine had no stream left.
     released_ns: Option<u64>,
 }
@@ -131,6 +133,7 @@ impl Reader {
             last_flow_ns: 0,
             last_byte_ns: clock::now_ns(),
             charge: None,
+            own_cpu_ns: None,
             released_ns: None,
             settings,
         })
@@ -186,12 +189,15 @@ impl Reader {
     /// Reads until every stream has ended.
     fn flow(&mut self) -> Result<(), Failure> {
         let (slow, pids) = (self.settings.slow, self.settings.pids.clone());
-        let before = if pids.is_empty() { None } else { Some((Snapshot::take(&pids)?, self.ages.count())) };
+        let before = if pids.is_empty() { None } else { Some(Snapshot::take(&pids)?) };
         for socket in self.streams.iter().take(slow).filter_map(Stream::socket) {
             self.poll.remove(socket)?;
         }
+        let (own_before, events_before) = (clock::cpu_ns(), self.ages.count());
         self.read_until_closed(slow)?;
-        if let Some((before, events_before)) = before {
+        let events = self.ages.count() - events_before;
+        self.own_cpu_ns = (events > 0).then(|| (clock::cpu_ns() - own_before) as f64 / events as f64);
+        if let Some(before) = before {
             // The relay is not quite done when the reader has the last byte.
             std::thread::sleep(Duration::from_millis(20));
             let after = Snapshot::take(&pids)?;
@@ -199,7 +205,7 @@ impl Reader {
                 return Err("none of the --pids is running".into());
             }
             self.charge = Some(Charge {
-                events: self.ages.count() - events_before,
+                events,
                 cpu_s: after.cpu_seconds_since(&before),
                 rss_bytes: after.rss_bytes().max(before.rss_bytes()),
                 processes: after.pids().len() as u64,
@@ -333,6 +339,7 @@ impl Reader {
             ("released_s", Value::maybe(self.released_ns, |ns| Value::Number(clock::seconds(ns)))),
             ("cpu_s", Value::maybe(charge.as_ref(), |charge| Value::Number(charge.cpu_s))),
             ("cpu_us_per_event", Value::maybe(per_event, Value::Number)),
+            ("reader_cpu_us_per_event", Value::maybe(self.own_cpu_ns, |ns| Value::Number(ns / 1e3))),
             ("rss_bytes", Value::maybe(charge.as_ref(), |charge| Value::Integer(charge.rss_bytes))),
             ("processes", Value::maybe(charge.as_ref(), |charge| Value::Integer(charge.processes))),
         ])
