@@ -221,3 +221,17 @@ def test_at_the_end_what_has_come_is_enough(begun: list[bytes], turns: Callable[
             assert len(await running) == len(await begin()) == 0
 
     asyncio.run(run())
+
+
+def test_one_large_body_alone_may_come_at_once() -> None:
+    body = Body(5_000_000)
+    assert Body.may_come(0.0)
+    body.push(LARGE)
+    # However long nothing has moved.
+    assert Body.may_come(3600.0)
+
+
+@pytest.mark.parametrize("waited", [-1.0, float("nan"), float("inf")])
+def test_a_time_that_is_none_is_refused(waited: float) -> None:
+    with pytest.raises(ValueError, match="float seconds"):
+        Body.may_come(waited)

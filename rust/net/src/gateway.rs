@@ -347,6 +347,7 @@ fn spawn_network(port: Port, stop: Arc<Notify>) -> io::Result<Handle> {
     let runtime: Runtime = Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(PREPARING_THREADS)
+        .thread_name("foreword-ready")
         .event_interval(LOOK_EVERY)
         .on_thread_start(|| {
             // Of the threads that prepare; the network's own is there already. On Linux this is the thread's alone.
