@@ -86,7 +86,7 @@ async def collect(
                     clock.reschedule(loop.time() + seconds)
             finally:
                 closing.clocks.discard(clock)
-                turns.give_back(number)
+                turns.leave(number)
     except TimeoutError:
         if not closing.told:
             raise BodyRefused("slow_body", f"{seconds:.0f}") from None

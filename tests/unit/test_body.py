@@ -1,13 +1,16 @@
 """How a request body is collected: its bounds, and the turns that large ones take."""
 
 import asyncio
+import select
+import socket
 from collections.abc import Awaitable, Callable, Iterable
 
 import pytest
 
-from foreword._core import Body
+from foreword._core import Body, Sidecar
 from foreword.asgi import Message, Scope
 from foreword.body import BodyRefused, ClientLeft, Closing, collect
+from foreword.settings import Settings
 from foreword.turns import Turns
 
 LIMIT = 10_000_000
@@ -235,3 +238,26 @@ def test_one_large_body_alone_may_come_at_once() -> None:
 def test_a_time_that_is_none_is_refused(waited: float) -> None:
     with pytest.raises(ValueError, match="float seconds"):
         Body.may_come(waited)
+
+
+def test_who_only_states_a_length_keeps_no_large_body_waiting() -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        upstream = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        sidecar = Sidecar(Settings.from_env({"FOREWORD_UPSTREAM": upstream}).core_config())
+
+        def may_come() -> bool:
+            """Whether large bodies may come right after a client was handed something."""
+            sidecar.open("other", "POST", b"/v1/embeddings", [], Body(), "req_1", None)
+            assert select.select([sidecar.fileno()], [], [], 10)[0]
+            may_come = Body.may_come(0.0)
+            sidecar.drain()
+            return may_come
+
+        bodies = [Body(len(LARGE)), Body(len(LARGE))]
+        for body in bodies:
+            body.push(b"a little")
+        assert all(may_come() for _ in range(10))
+        for body in bodies:
+            body.push(LARGE)
+        assert not all(may_come() for _ in range(10))

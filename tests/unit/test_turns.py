@@ -1,4 +1,4 @@
-"""Turns of large bodies: one at a time, the one that has the least to come first, whoever gives up or sends nothing."""
+"""Turns of large bodies: one at a time, the one that has the least to come first, whoever gives up or pauses."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -110,6 +110,38 @@ def test_who_sends_nothing_loses_the_turn() -> None:
         assert third is not None
         await asyncio.sleep(0)
         assert not third.done()
+
+    run(test)
+
+
+def test_who_has_lost_a_turn_has_one_now_and_then() -> None:
+    async def test() -> None:
+        turns = Turns(Gate())
+        pausing, other = turns.enter(), turns.enter()
+        had: list[str] = []
+
+        async def asks(name: str, number: int, left: int) -> None:
+            await have(turns, number, left)
+            had.append(name)
+
+        # It has less to come than anyone.
+        assert turns.take(pausing, 1) is None
+        await have(turns, other, 50)
+        again = asyncio.ensure_future(asks("pausing", pausing, 1))
+        await asyncio.sleep(0)
+        for left in range(20, 0, -1):
+            await asks("other", other, left)
+            if again.done():
+                break
+            await asyncio.sleep(0)  # as a chunk lets it wait
+        turns.leave(other)
+        await again
+        assert 5 < had.index("pausing") < 10
+        # What it sends in its turn makes it one of the others again.
+        turns.leave(other)
+        await have(turns, pausing)
+        more = [turns.take(turns.enter(), 2), turns.take(pausing, 1)]
+        assert [turn is not None and turn.done() for turn in more] == [False, True]
 
     run(test)
 

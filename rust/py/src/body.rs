@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use foreword_net::gathering::{Content, Gatherer, Gathering};
-use foreword_net::lull::{LULL, Large};
+use foreword_net::lull::LULL;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -25,13 +25,12 @@ static GATHERER: LazyLock<Option<Gatherer<PyBackedBytes>>> = LazyLock::new(|| Ga
 pub(crate) struct Body {
     collected: Collected,
     json: bool,
-    /// From the start on where its length is stated, until another thread collects it.
-    large: Option<Large>,
 }
 
 enum Collected {
     Here(BytesMut),
-    /// Since its first large chunk. The gatherer does without the GIL: pyo3 frees the chunks that it has copied when
+    /// Since its first large chunk, from which on it counts as large: who states a length and sends nothing, or little by
+    /// little, keeps nobody waiting. The gatherer does without the GIL: pyo3 frees the chunks that it has copied when
     /// Python next calls anything here, as each later `push` does.
     Beside(Gathering<PyBackedBytes>),
 }
@@ -42,8 +41,7 @@ impl Body {
     #[new]
     #[pyo3(signature = (capacity = 0, json = false))]
     fn new(capacity: usize, json: bool) -> Self {
-        let large = (capacity >= COPY_HERE).then(|| LULL.begin());
-        Self { collected: Collected::Here(BytesMut::with_capacity(capacity)), json, large }
+        Self { collected: Collected::Here(BytesMut::with_capacity(capacity)), json }
     }
 
     /// Appends one chunk and returns the length so far. A large one is copied later, on another thread.
@@ -59,8 +57,7 @@ impl Body {
         match GATHERER.as_ref().filter(|_| length >= COPY_HERE) {
             None => bytes.extend_from_slice(chunk.as_bytes()),
             Some(gatherer) => {
-                let large = self.large.take().unwrap_or_else(|| LULL.begin());
-                let mut gathering = gatherer.go_on(std::mem::take(bytes), self.json, large);
+                let mut gathering = gatherer.go_on(std::mem::take(bytes), self.json, LULL.begin());
                 gathering.push(chunk.into());
                 self.collected = Collected::Beside(gathering);
             }
