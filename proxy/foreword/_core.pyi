@@ -11,13 +11,17 @@ class Body:
     """A request body under collection; its bytes live in Rust. A large one is scanned while it comes if it is ``json``
     to be read."""
 
+    number: int
+    """Later bodies have higher ones."""
+
     def __init__(self, capacity: int = 0, json: bool = False) -> None: ...
     def push(self, chunk: bytes) -> int:
         """Appends one chunk and returns the length so far in bytes. A large one is copied later, on another thread."""
     @staticmethod
-    def may_come(waited: float) -> bool:
-        """Whether large bodies, of which none was given a chunk for ``waited`` seconds, may ask for one: what has come
-        is collected, and running streams are in a lull. ``ValueError`` for a time that is none."""
+    def may_come(number: int, waited: float, many: bool) -> bool:
+        """Whether the large body of this number may ask for a chunk, where no large one was given any for ``waited``
+        seconds: what has come is collected, and running streams are in a lull, or no other large one moves. ``many``:
+        others wait. ``ValueError`` for a time that is none."""
 
     def __len__(self) -> int: ...
 

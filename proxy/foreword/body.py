@@ -58,7 +58,6 @@ async def collect(
         raise _too_large(limit)
     body = Body(min(stated, _PRESIZE_AT_MOST), json)
     loop = asyncio.get_running_loop()
-    number = turns.enter()
     try:
         async with asyncio.timeout(seconds) as clock:
             closing.clocks.add(clock)
@@ -79,14 +78,14 @@ async def collect(
                     # One that states no length is taken to be at its half.
                     left = max(stated - come, 0) if stated else come
                     if not is_large:
-                        turns.give_back(number)
-                    elif (turn := turns.take(number, left)) is not None:
+                        turns.give_back(body.number)
+                    elif (turn := turns.take(body.number, left)) is not None:
                         clock.reschedule(None)  # the client does not pause now
                         await turn
                     clock.reschedule(loop.time() + seconds)
             finally:
                 closing.clocks.discard(clock)
-                turns.leave(number)
+                turns.leave(body.number)
     except TimeoutError:
         if not closing.told:
             raise BodyRefused("slow_body", f"{seconds:.0f}") from None

@@ -2,17 +2,12 @@
 
 import asyncio
 import heapq
-import itertools
-from collections import deque
 from collections.abc import Callable
 
 from foreword._core import Body
 
 #: How long a turn is kept for a client that sends nothing, in seconds.
 _KEEP = 0.02
-
-#: Of so many turns in a row, at most, those that have lost theirs wait.
-_ROW = 8
 
 #: Between two looks whether the next turn may be given, in seconds.
 _LOOK = 0.001
@@ -23,74 +18,75 @@ class Turns:
     least to come.
 
     So one is whole, and its memory used again, before the others have grown, and none waits for larger ones; what is
-    not asked for waits in the kernel, where it costs nothing. Bodies that have lost their turns have one now and then,
-    in the order in which they ask: else a few clients that pause would have every turn, and pass most of it in silence.
-    ``may_come`` says whether a chunk may be asked for when none was for so many seconds.
+    not asked for waits in the kernel, where it costs nothing. Whose client let a turn go by asks without one while that
+    client is so slow: else a few that pause would have every turn, and pass it in silence.
+
+    ``may_come`` says whether the body of a number may ask, where no turn was given for so many seconds, and whether
+    others wait (``Body.may_come``).
     """
 
-    def __init__(self, may_come: Callable[[float], bool] = Body.may_come) -> None:
+    def __init__(self, may_come: Callable[[int, float, bool], bool] = Body.may_come) -> None:
         self._may_come = may_come
-        self._numbers = itertools.count()
+        #: What is to come, number, and what is told.
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
-        #: Of those that have lost their last turn, who waits.
-        self._behind: deque[tuple[int, asyncio.Future[None]]] = deque()
-        #: Turns since one of them had one.
-        self._row = 0
         self._holder: int | None = None
-        #: Who has lost the last turn.
-        self._pausing: set[int] = set()
         self._keeping: asyncio.TimerHandle | None = None
         #: When the last turn was given, by the loop's clock.
         self._given = 0.0
+        #: Whose clients are slow, and when they asked.
+        self._slow: dict[int, float] = {}
         self._looks = False
 
-    def enter(self) -> int:
-        """The number of a body that begins."""
-        return next(self._numbers)
-
     def take(self, number: int, left: int) -> asyncio.Future[None] | None:
-        """Takes the next turn for a body of which ``left`` bytes are to come: None. If it is not to be had, what to
-        wait for; who waits may be cancelled.
+        """Takes the next turn for the body of this number, of which ``left`` bytes are to come: None. If it is not to
+        be had, what to wait for; who waits may be cancelled.
         """
         loop = asyncio.get_running_loop()
+        if self._is_slow(number, loop.time()):
+            return None
         self._end(number)
-        if not self._waiting and not self._behind and self._is_free(loop):
+        if not self._waiting and self._is_free(number, loop):
             self._give(number, loop)
             return None
         turn = loop.create_future()
-        if number in self._pausing:
-            self._behind.append((number, turn))
-        else:
-            heapq.heappush(self._waiting, (left, number, turn))
+        heapq.heappush(self._waiting, (left, number, turn))
         self._next(loop)
         return turn
 
     def give_back(self, number: int) -> None:
-        """Ends the turn of this body, if it has it. A client that sends nothing for a while has lost it by then."""
+        """Ends the turn of this body, if it has it."""
         if self._end(number):
             self._next(asyncio.get_running_loop())
 
     def leave(self, number: int) -> None:
-        """Ends the turn of this body, which asks for none any more."""
-        self._pausing.discard(number)
+        """This body asks for nothing more."""
+        self._slow.pop(number, None)
         self.give_back(number)
 
+    def _is_slow(self, number: int, now: float) -> bool:
+        """Whether the chunk that has just come took longer than a turn; then the next one is asked for now."""
+        asked = self._slow.pop(number, None)
+        if asked is None or now - asked < _KEEP:
+            return False
+        self._slow[number] = now
+        return True
+
     def _lose(self, number: int) -> None:
-        """Takes the turn from this body, which has it. The chunk that it has asked for comes all the same."""
+        """Takes the turn from a body whose client sends nothing. The chunk that it has asked for comes all the same."""
+        self._slow[number] = self._given
         self.give_back(number)
-        self._pausing.add(number)
 
     def _end(self, number: int) -> bool:
         has_it = self._holder == number
         if has_it:
             self._holder = None
-            self._pausing.discard(number)
             if self._keeping is not None:
                 self._keeping.cancel()
         return has_it
 
-    def _is_free(self, loop: asyncio.AbstractEventLoop) -> bool:
-        return self._holder is None and self._may_come(max(0.0, loop.time() - self._given))
+    def _is_free(self, number: int, loop: asyncio.AbstractEventLoop) -> bool:
+        waited = max(0.0, loop.time() - self._given)
+        return self._holder is None and self._may_come(number, waited, len(self._waiting) > 1)
 
     def _give(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
         self._holder, self._given = number, loop.time()
@@ -100,17 +96,11 @@ class Turns:
         """Gives the turn to the first who waits, at once or as soon as may be."""
         while self._waiting and self._waiting[0][2].done():
             heapq.heappop(self._waiting)
-        while self._behind and self._behind[0][1].done():
-            self._behind.popleft()
-        if self._holder is not None or not (self._waiting or self._behind):
+        if not self._waiting or self._holder is not None:
             return
-        if self._is_free(loop):
-            if self._behind and (not self._waiting or self._row >= _ROW):
-                self._row = 0
-                number, turn = self._behind.popleft()
-            else:
-                self._row += 1
-                _, number, turn = heapq.heappop(self._waiting)
+        _, number, turn = self._waiting[0]
+        if self._is_free(number, loop):
+            heapq.heappop(self._waiting)
             self._give(number, loop)
             turn.set_result(None)
         elif not self._looks:

@@ -17,14 +17,14 @@ def run(test: Callable[[], Coroutine[None, None, None]]) -> None:
 
 
 class Gate:
-    """Whether a turn may be given, and how long none was when that was asked last."""
+    """Whether a turn may be given, and what was told when that was asked last."""
 
     def __init__(self) -> None:
         self.is_open = True
-        self.waited = -1.0
+        self.told = (-1, -1.0, False)
 
-    def __call__(self, waited: float) -> bool:
-        self.waited = waited
+    def __call__(self, number: int, waited: float, many: bool) -> bool:
+        self.told = (number, waited, many)
         return self.is_open
 
 
@@ -36,10 +36,9 @@ async def have(turns: Turns, number: int, left: int = 1) -> None:
 def test_nobody_waits_where_nobody_else_is() -> None:
     async def test() -> None:
         turns = Turns(Gate())
-        number = turns.enter()
-        assert [turns.take(number, 1) for _ in range(3)] == [None] * 3
-        turns.give_back(number)
-        assert turns.take(turns.enter(), 1) is None
+        assert [turns.take(1, 9) for _ in range(3)] == [None] * 3
+        turns.give_back(1)
+        assert turns.take(2, 9) is None
 
     run(test)
 
@@ -50,12 +49,12 @@ def test_who_has_the_least_to_come_is_whole_before_the_next() -> None:
         had: list[str] = []
 
         async def part(name: str, chunks: int) -> None:
-            number = turns.enter()
+            number = ord(name)
             for left in reversed(range(chunks)):
                 await have(turns, number, left)
                 had.append(name)
                 await asyncio.sleep(0)  # as a chunk lets it wait: all others have asked
-            turns.give_back(number)
+            turns.leave(number)
 
         await asyncio.gather(part("a", 5), part("b", 3), part("c", 3), part("d", 1))
         # The turn is not taken from a, who had it first.
@@ -67,20 +66,19 @@ def test_who_has_the_least_to_come_is_whole_before_the_next() -> None:
 def test_who_gives_up_holds_up_nobody() -> None:
     async def test() -> None:
         turns = Turns(Gate())
-        numbers = [turns.enter() for _ in range(5)]
-        assert turns.take(numbers[0], 1) is None
-        waiting = [asyncio.create_task(have(turns, number)) for number in numbers[1:]]
+        assert turns.take(0, 1) is None
+        waiting = [asyncio.create_task(have(turns, number)) for number in range(1, 5)]
         await asyncio.sleep(0)
         waiting[0].cancel()
         waiting[2].cancel()
-        turns.give_back(numbers[0])
+        turns.leave(0)
         await waiting[1]
-        turns.give_back(numbers[2])
+        turns.leave(2)
         await waiting[3]
         assert waiting[0].cancelled()
         assert waiting[2].cancelled()
-        turns.give_back(numbers[4])
-        assert turns.take(turns.enter(), 1) is None
+        turns.leave(4)
+        assert turns.take(5, 1) is None
 
     run(test)
 
@@ -88,11 +86,10 @@ def test_who_gives_up_holds_up_nobody() -> None:
 def test_to_give_back_what_one_has_not_is_nothing() -> None:
     async def test() -> None:
         turns = Turns(Gate())
-        first, second = turns.enter(), turns.enter()
-        assert turns.take(first, 1) is None
-        turn = turns.take(second, 1)
+        assert turns.take(1, 9) is None
+        turn = turns.take(2, 9)
         assert turn is not None
-        turns.give_back(second)
+        turns.give_back(2)
         assert not turn.done()
 
     run(test)
@@ -101,12 +98,12 @@ def test_to_give_back_what_one_has_not_is_nothing() -> None:
 def test_who_sends_nothing_loses_the_turn() -> None:
     async def test() -> None:
         turns = Turns(Gate())
-        pausing, other = turns.enter(), turns.enter()
+        pausing, other = 1, 2
         assert turns.take(pausing, 1) is None
         await have(turns, other)
         # Its chunk has come after all: it is none of the other's business.
         turns.give_back(pausing)
-        third = turns.take(turns.enter(), 1)
+        third = turns.take(3, 1)
         assert third is not None
         await asyncio.sleep(0)
         assert not third.done()
@@ -114,34 +111,24 @@ def test_who_sends_nothing_loses_the_turn() -> None:
     run(test)
 
 
-def test_who_has_lost_a_turn_has_one_now_and_then() -> None:
+def test_who_has_lost_a_turn_takes_none_while_it_is_slow() -> None:
     async def test() -> None:
         turns = Turns(Gate())
-        pausing, other = turns.enter(), turns.enter()
-        had: list[str] = []
-
-        async def asks(name: str, number: int, left: int) -> None:
-            await have(turns, number, left)
-            had.append(name)
-
-        # It has less to come than anyone.
-        assert turns.take(pausing, 1) is None
+        slow, other = 1, 2
+        assert turns.take(slow, 1) is None
         await have(turns, other, 50)
-        again = asyncio.ensure_future(asks("pausing", pausing, 1))
-        await asyncio.sleep(0)
-        for left in range(20, 0, -1):
-            await asks("other", other, left)
-            if again.done():
-                break
-            await asyncio.sleep(0)  # as a chunk lets it wait
+        for _ in range(3):
+            assert turns.take(slow, 1) is None
+            await asyncio.sleep(0.03)  # as its client lets it wait
+        # It has not taken the other one's turn.
         turns.leave(other)
-        await again
-        assert 5 < had.index("pausing") < 10
-        # What it sends in its turn makes it one of the others again.
+        assert turns.take(other, 50) is None
+        assert turns.take(slow, 1) is None
+        # What comes at once makes it one of the others again.
+        turn = turns.take(slow, 1)
+        assert turn is not None
         turns.leave(other)
-        await have(turns, pausing)
-        more = [turns.take(turns.enter(), 2), turns.take(pausing, 1)]
-        assert [turn is not None and turn.done() for turn in more] == [False, True]
+        await turn
 
     run(test)
 
@@ -151,17 +138,21 @@ def test_a_turn_is_given_when_it_may_be(held: bool) -> None:
     async def test() -> None:
         gate = Gate()
         turns = Turns(gate)
-        first, second = turns.enter(), turns.enter()
         if held:
-            assert turns.take(first, 1) is None
+            assert turns.take(1, 9) is None
         gate.is_open = False
-        turn = turns.take(second, 1)
-        turns.give_back(first)
+        turn = turns.take(2, 9)
+        turns.give_back(1)
         assert turn is not None
         await asyncio.sleep(0.02)
         assert not turn.done()
-        # It is told how long nobody has moved.
-        assert gate.waited >= 0.01
+        number, waited, many = gate.told
+        assert (number, many) == (2, False)
+        assert waited >= 0.01  # since nobody has moved
+        other = turns.take(3, 9)
+        assert other is not None
+        await asyncio.sleep(0.02)
+        assert gate.told[2]
         gate.is_open = True
         await turn
 

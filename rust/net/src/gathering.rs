@@ -15,7 +15,6 @@ use foreword_core::json::Scanning;
 use foreword_core::request::Body;
 use tokio::sync::watch;
 
-use crate::lull::Large;
 use crate::outbox::locked;
 
 /// How far the thread stands back behind running streams where cores are scarce.
@@ -107,8 +106,6 @@ struct Parts {
     bytes: BytesMut,
     /// Its scan, if there is to be one.
     scanning: Option<Scanning>,
-    /// Until it is whole.
-    _large: Option<Large>,
 }
 
 enum Work<C> {
@@ -130,10 +127,10 @@ impl<C: AsRef<[u8]> + Send + 'static> Gatherer<C> {
     }
 
     /// Goes on with a body of which `begun` has come, in the room that `begun` has. It is scanned on the way if it is
-    /// `json`, as far as is known before its end. It counts as `large` until it is whole.
-    pub fn go_on(&self, begun: BytesMut, json: bool, large: Large) -> Gathering<C> {
+    /// `json`, as far as is known before its end.
+    pub fn go_on(&self, begun: BytesMut, json: bool) -> Gathering<C> {
         let length = begun.len();
-        let parts = Parts { bytes: begun, scanning: json.then(Scanning::default), _large: Some(large) };
+        let parts = Parts { bytes: begun, scanning: json.then(Scanning::default) };
         let (work, behind) = (self.work.clone(), Arc::clone(&self.behind));
         Gathering { work, behind, parts: Some(Arc::new(Mutex::new(parts))), length }
     }
@@ -211,12 +208,12 @@ fn gather<C: AsRef<[u8]>>(coming: &Receiver<Work<C>>, behind: &AtomicUsize) {
                 }
             }
             Ok(Work::End(parts, whole)) => {
-                let Parts { bytes, scanning, .. } = std::mem::take(&mut *locked(&parts));
+                let Parts { bytes, scanning } = std::mem::take(&mut *locked(&parts));
                 whole.send_replace(Some(Arc::new((bytes.freeze(), Mutex::new(scanning)))));
             }
             Err(TryRecvError::Empty) => {
                 if let Some(parts) = grown.pop_front()
-                    && let Parts { bytes, scanning: Some(scanning), .. } = &mut *locked(&parts)
+                    && let Parts { bytes, scanning: Some(scanning) } = &mut *locked(&parts)
                 {
                     scanning.advance(bytes);
                 }
@@ -233,7 +230,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::lull::LULL;
 
     const SOON: Duration = Duration::from_secs(10);
 
@@ -255,8 +251,7 @@ mod tests {
     #[tokio::test]
     async fn chunks_become_one_body_in_their_order() {
         let gatherer = Gatherer::start().unwrap();
-        let mut bodies: Vec<_> =
-            (0..3u8).map(|body| gatherer.go_on(BytesMut::from(&[body][..]), false, LULL.begin())).collect();
+        let mut bodies: Vec<_> = (0..3u8).map(|body| gatherer.go_on(BytesMut::from(&[body][..]), false)).collect();
         for chunk in 0..100u8 {
             for (body, number) in bodies.iter_mut().zip(0..) {
                 body.push(vec![chunk ^ number; 1000]);
@@ -279,7 +274,7 @@ mod tests {
         let text = br#"{"model":"m","messages":[{"role":"user","content":"a\nb"}]}"#;
         for json in [true, false] {
             let (begun, rest) = text.split_at(4);
-            let mut body = gatherer.go_on(BytesMut::from(begun), json, LULL.begin());
+            let mut body = gatherer.go_on(BytesMut::from(begun), json);
             rest.chunks(5).for_each(|chunk| body.push(chunk.to_vec()));
             let content = body.end();
             // The scan is given away once.
@@ -294,7 +289,7 @@ mod tests {
     fn chunks_are_dropped_on_the_gatherers_thread() {
         let gatherer = Gatherer::start().unwrap();
         let (tell, told) = mpsc::channel();
-        let mut body = gatherer.go_on(BytesMut::new(), false, LULL.begin());
+        let mut body = gatherer.go_on(BytesMut::new(), false);
         body.push(Noted(vec![1], tell.clone()));
         assert_eq!(told.recv_timeout(SOON).unwrap().as_deref(), Some("foreword-body"));
         body.push(Noted(vec![2], tell));

@@ -5,7 +5,6 @@
 //! Measured with 50 bodies of 5 MB beside 500 streams: docs/performance.md.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::outbox::locked;
@@ -19,22 +18,30 @@ const QUIET: Duration = Duration::from_millis(3);
 /// Where streams are never quiet, a piece of a large request moves after so long all the same.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(20);
 
+/// Who has not asked for so long does not move: its client pauses, or its engine does not read.
+const RECENTLY: Duration = Duration::from_millis(50);
+
+/// One large request: on its way from its client, or to its engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// By the number of its body.
+    Coming(u64),
+    /// By the number of its connection.
+    Going(u64),
+}
+
 /// Streams that move, and large requests that would like to.
 #[derive(Debug)]
 pub struct Lull {
     /// When something was handed over to a client last.
     handed_over: Mutex<Option<Instant>>,
-    /// Large requests on their way.
-    large: AtomicUsize,
+    /// Which two large requests asked last, and when; the latest first.
+    asked: Mutex<[Option<(Who, Instant)>; 2]>,
 }
-
-/// A large request on its way, from its first byte to its last.
-#[derive(Debug)]
-pub struct Large(&'static Lull);
 
 impl Lull {
     const fn new() -> Self {
-        Self { handed_over: Mutex::new(None), large: AtomicUsize::new(0) }
+        Self { handed_over: Mutex::new(None), asked: Mutex::new([None; 2]) }
     }
 
     /// Notes that clients are handed something.
@@ -42,31 +49,31 @@ impl Lull {
         *locked(&self.handed_over) = Some(Instant::now());
     }
 
-    /// Counts a large request until the result is dropped.
-    pub fn begin(&'static self) -> Large {
-        self.large.fetch_add(1, Ordering::Relaxed);
-        Large(self)
-    }
-
-    /// Whether a piece of a large request may move that has waited for so long: at once where it is the only one, for
-    /// then its client's time counts, and one body is over before a stream misses much.
-    pub fn may_move(&self, waited: Duration) -> bool {
-        self.large.load(Ordering::Relaxed) < 2
+    /// Whether a piece of `who` may move, which has waited for so long: at once where no other asks, for then its
+    /// client's time counts, and one body is over before a stream misses much. `many`: others are known to wait.
+    pub fn may_move(&self, who: Who, waited: Duration, many: bool) -> bool {
+        let now = Instant::now();
+        let others = self.note(who, now) || many;
+        !others
             || waited >= PATIENCE
-            || locked(&self.handed_over).is_none_or(|at| at.elapsed() >= QUIET)
+            || locked(&self.handed_over).is_none_or(|at| now.saturating_duration_since(at) >= QUIET)
     }
-}
 
-impl Large {
-    /// As [`Lull::may_move`], of the lull that counts it.
-    pub(crate) fn may_move(&self, waited: Duration) -> bool {
-        self.0.may_move(waited)
+    /// This one asks for nothing more.
+    pub fn over(&self, who: Who) {
+        for asked in &mut *locked(&self.asked) {
+            *asked = asked.filter(|(asked, _)| *asked != who);
+        }
     }
-}
 
-impl Drop for Large {
-    fn drop(&mut self) {
-        self.0.large.fetch_sub(1, Ordering::Relaxed);
+    /// Notes that `who` asks; whether another one did recently.
+    fn note(&self, who: Who, now: Instant) -> bool {
+        let [latest, other] = &mut *locked(&self.asked);
+        if latest.is_none_or(|(latest, _)| latest != who) {
+            *other = *latest;
+        }
+        *latest = Some((who, now));
+        other.is_some_and(|(_, at)| now.saturating_duration_since(at) < RECENTLY)
     }
 }
 
@@ -84,25 +91,37 @@ impl Lull {
 mod tests {
     use super::*;
 
+    const ONE: Who = Who::Coming(1);
+    const OTHER: Who = Who::Going(1);
+
     #[test]
     fn one_alone_moves_at_once() {
         let lull = Lull::never_quiet();
-        let one = lull.begin();
-        assert!(one.may_move(Duration::ZERO));
-        let other = lull.begin();
-        assert!(!lull.may_move(Duration::ZERO));
-        drop(other);
-        assert!(lull.may_move(Duration::ZERO));
+        for _ in 0..3 {
+            assert!(lull.may_move(ONE, Duration::ZERO, false));
+        }
+        assert!(!lull.may_move(ONE, Duration::ZERO, true));
+    }
+
+    #[test]
+    fn who_is_over_or_pauses_keeps_nobody_waiting() {
+        let lull = Lull::never_quiet();
+        assert!(lull.may_move(OTHER, Duration::ZERO, false));
+        assert!(!lull.may_move(ONE, Duration::ZERO, false));
+        lull.over(OTHER);
+        assert!(lull.may_move(ONE, Duration::ZERO, false));
+        assert!(!lull.may_move(OTHER, Duration::ZERO, false));
+        std::thread::sleep(RECENTLY);
+        assert!(lull.may_move(OTHER, Duration::ZERO, false));
     }
 
     #[test]
     fn many_move_when_streams_are_quiet_or_never_are() {
         let lull = Lull::never_quiet();
-        let _many = [lull.begin(), lull.begin()];
-        assert!(!lull.may_move(QUIET));
-        assert!(lull.may_move(PATIENCE));
+        assert!(!lull.may_move(ONE, QUIET, true));
+        assert!(lull.may_move(ONE, PATIENCE, true));
         lull.hand_over();
         std::thread::sleep(QUIET);
-        assert!(lull.may_move(Duration::ZERO));
+        assert!(lull.may_move(ONE, Duration::ZERO, true));
     }
 }

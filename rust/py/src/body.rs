@@ -1,11 +1,12 @@
 //! A request body under collection.
 
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::BytesMut;
 use foreword_net::gathering::{Content, Gatherer, Gathering};
-use foreword_net::lull::LULL;
+use foreword_net::lull::{LULL, Who};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -20,17 +21,22 @@ const BEHIND_AT_MOST: usize = 2 * 1024 * 1024;
 /// Puts large bodies together; none where the system has no thread to spare.
 static GATHERER: LazyLock<Option<Gatherer<PyBackedBytes>>> = LazyLock::new(|| Gatherer::start().ok());
 
+/// Of bodies.
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
+
 /// Collects a request body chunk by chunk, so that megabytes never stand on Python's heap.
 #[pyclass]
 pub(crate) struct Body {
     collected: Collected,
     json: bool,
+    /// Later bodies have higher ones.
+    #[pyo3(get)]
+    number: u64,
 }
 
 enum Collected {
     Here(BytesMut),
-    /// Since its first large chunk, from which on it counts as large: who states a length and sends nothing, or little by
-    /// little, keeps nobody waiting. The gatherer does without the GIL: pyo3 frees the chunks that it has copied when
+    /// Since its first large chunk. The gatherer does without the GIL: pyo3 frees the chunks that it has copied when
     /// Python next calls anything here, as each later `push` does.
     Beside(Gathering<PyBackedBytes>),
 }
@@ -41,7 +47,8 @@ impl Body {
     #[new]
     #[pyo3(signature = (capacity = 0, json = false))]
     fn new(capacity: usize, json: bool) -> Self {
-        Self { collected: Collected::Here(BytesMut::with_capacity(capacity)), json }
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        Self { collected: Collected::Here(BytesMut::with_capacity(capacity)), json, number }
     }
 
     /// Appends one chunk and returns the length so far. A large one is copied later, on another thread.
@@ -57,7 +64,7 @@ impl Body {
         match GATHERER.as_ref().filter(|_| length >= COPY_HERE) {
             None => bytes.extend_from_slice(chunk.as_bytes()),
             Some(gatherer) => {
-                let mut gathering = gatherer.go_on(std::mem::take(bytes), self.json, LULL.begin());
+                let mut gathering = gatherer.go_on(std::mem::take(bytes), self.json);
                 gathering.push(chunk.into());
                 self.collected = Collected::Beside(gathering);
             }
@@ -65,15 +72,15 @@ impl Body {
         self.__len__()
     }
 
-    /// Whether large bodies, of which none was given a chunk for `waited` seconds, may ask for one: what has come is
-    /// collected, and running streams are in a lull.
+    /// Whether the large body of this number may ask for a chunk, where no large one was given any for `waited` seconds:
+    /// what has come is collected, and running streams are in a lull, or no other large one moves. `many`: others wait.
     ///
     /// Raises `ValueError` for a time that is none.
     #[staticmethod]
-    fn may_come(waited: f64) -> PyResult<bool> {
+    fn may_come(number: u64, waited: f64, many: bool) -> PyResult<bool> {
         let waited = Duration::try_from_secs_f64(waited).map_err(|error| PyValueError::new_err(error.to_string()))?;
         let behind = GATHERER.as_ref().map_or(0, Gatherer::behind);
-        Ok(behind <= BEHIND_AT_MOST && LULL.may_move(waited))
+        Ok(behind <= BEHIND_AT_MOST && LULL.may_move(Who::Coming(number), waited, many))
     }
 
     fn __len__(&self) -> usize {
@@ -87,6 +94,7 @@ impl Body {
 impl Body {
     /// Takes the bytes out, without a copy.
     pub(crate) fn take(&mut self) -> Content {
+        LULL.over(Who::Coming(self.number));
         match std::mem::replace(&mut self.collected, Collected::Here(BytesMut::new())) {
             Collected::Here(bytes) => bytes.freeze().into(),
             Collected::Beside(gathering) => gathering.end(),

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::future::Future as _;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 use super::address::Duplex;
-use crate::lull::{LULL, Large};
+use crate::lull::{LULL, Lull, Who};
 
 /// Bytes that one look at a socket reads at most.
 const READ: usize = 64 * 1024;
@@ -61,7 +62,7 @@ impl Connection {
     pub(super) fn begin(&mut self, request: impl IntoIterator<Item = Bytes>) {
         self.unsent.extend(request.into_iter().filter(|piece| !piece.is_empty()));
         let large = self.unsent.iter().map(Bytes::len).sum::<usize>() > WRITE_TURN;
-        self.turns = large.then(|| Turns::new(LULL.begin()));
+        self.turns = large.then(|| Turns::new(&LULL));
         self.flushed = false;
     }
 
@@ -149,18 +150,23 @@ impl Connection {
     }
 }
 
+/// Of large requests.
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
+
 /// The turns of a large request.
 pub(super) struct Turns {
     /// When the last one was taken.
     taken: Instant,
     /// Until the next look, while none may be.
     pause: Option<Pin<Box<Sleep>>>,
-    large: Large,
+    who: Who,
+    lull: &'static Lull,
 }
 
 impl Turns {
-    pub(super) fn new(large: Large) -> Self {
-        Self { taken: Instant::now(), pause: None, large }
+    pub(super) fn new(lull: &'static Lull) -> Self {
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        Self { taken: Instant::now(), pause: None, who: Who::Going(number), lull }
     }
 
     /// Ready when the next turn may be taken.
@@ -169,12 +175,18 @@ impl Turns {
             if let Some(pause) = &mut self.pause {
                 ready!(pause.as_mut().poll(cx));
             }
-            if self.large.may_move(self.taken.elapsed()) {
+            if self.lull.may_move(self.who, self.taken.elapsed(), false) {
                 self.taken = Instant::now();
                 self.pause = None;
                 return Poll::Ready(());
             }
             self.pause = Some(Box::pin(sleep(LOOK)));
         }
+    }
+}
+
+impl Drop for Turns {
+    fn drop(&mut self) {
+        self.lull.over(self.who);
     }
 }
