@@ -150,7 +150,10 @@ def test_who_pauses_or_leaves_holds_up_nobody() -> None:
         for task in pausing:
             task.cancel()
         await asyncio.gather(*pausing, *cancelled, return_exceptions=True)
-        assert turns.take(Body().number, 1) is None
+        # Nobody has the turn; what has come may still have to be gathered.
+        async with asyncio.timeout(10):
+            if (turn := turns.take(Body().number, 1)) is not None:
+                await turn
 
     asyncio.run(run())
 
