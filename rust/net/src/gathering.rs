@@ -121,8 +121,8 @@ impl<C: AsRef<[u8]> + Send + 'static> Gatherer<C> {
     pub fn start() -> io::Result<Self> {
         let (work, coming) = channel();
         let behind = Arc::default();
-        let gathered = Arc::clone(&behind);
-        std::thread::Builder::new().name("foreword-body".into()).spawn(move || gather(&coming, &gathered))?;
+        let left = Left(Arc::clone(&behind));
+        std::thread::Builder::new().name("foreword-body".into()).spawn(move || gather(&coming, &left))?;
         Ok(Self { work, behind })
     }
 
@@ -148,11 +148,14 @@ impl<C> Gathering<C> {
     where
         C: AsRef<[u8]>,
     {
-        self.length += chunk.as_ref().len();
+        let length = chunk.as_ref().len();
+        self.length += length;
         if let Some(parts) = &self.parts {
-            self.behind.fetch_add(chunk.as_ref().len(), Ordering::Relaxed);
-            // Without the thread the body never becomes whole, and that is told then.
-            let _ = self.work.send(Work::Chunk(Arc::clone(parts), chunk));
+            self.behind.fetch_add(length, Ordering::Relaxed);
+            if self.work.send(Work::Chunk(Arc::clone(parts), chunk)).is_err() {
+                // Without the thread the body never becomes whole, and that is told then.
+                self.behind.fetch_sub(length, Ordering::Relaxed);
+            }
         }
     }
 
@@ -190,7 +193,16 @@ impl<C> Drop for Gathering<C> {
     }
 }
 
-fn gather<C: AsRef<[u8]>>(coming: &Receiver<Work<C>>, behind: &AtomicUsize) {
+/// What is left to be copied: nothing, once the thread is gone.
+struct Left(Arc<AtomicUsize>);
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
+
+fn gather<C: AsRef<[u8]>>(coming: &Receiver<Work<C>>, left: &Left) {
     #[cfg(target_os = "linux")]
     let _ = rustix::process::setpriority_process(None, NICE);
     // Of these more has come than was scanned.
@@ -202,7 +214,7 @@ fn gather<C: AsRef<[u8]>>(coming: &Receiver<Work<C>>, behind: &AtomicUsize) {
             Ok(Work::Chunk(parts, chunk)) => {
                 let mut come = locked(&parts);
                 come.bytes.extend_from_slice(chunk.as_ref());
-                behind.fetch_sub(chunk.as_ref().len(), Ordering::Relaxed);
+                left.0.fetch_sub(chunk.as_ref().len(), Ordering::Relaxed);
                 if come.scanning.is_some() {
                     grown.push_back(Arc::clone(&parts));
                 }
@@ -306,6 +318,7 @@ mod tests {
         let mut body = Gathering { work, behind: Arc::default(), parts: Some(Arc::default()), length: 0 };
         drop(coming);
         body.push(vec![1, 2, 3]);
+        assert_eq!(body.behind.load(Ordering::Relaxed), 0);
         let content = body.end();
         assert_eq!(content.len(), 3);
         assert!(content.whole().await.is_none());
