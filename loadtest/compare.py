@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import json
 import os
 import platform
@@ -229,6 +230,11 @@ def start_foreword(
     url = f"http://127.0.0.1:{port}"
     wait_for("foreword", process, log, lambda: answers(f"{url}/health/live"), seconds=60)
     return [Target("foreword", path, url + path, process.pid) for path in (MESSAGES, CHAT)]
+
+
+def has_granian() -> bool:
+    """Whether this interpreter can run Foreword's server."""
+    return all(importlib.util.find_spec(name) is not None for name in ("granian", "uvloop"))
 
 
 def start_granian(processes: Processes, folder: Path) -> Target:
@@ -498,6 +504,11 @@ def arguments() -> argparse.Namespace:
     options.litellm = shutil.which(options.litellm)
     if "litellm" in options.targets and options.litellm is None:
         parser.error("litellm is not installed; give its --litellm BINARY, or leave it out of --targets")
+    if "granian" in options.targets and not has_granian():
+        parser.error(
+            f"granian is not installed for {sys.executable}; run this with .venv/bin/python, "
+            "or leave it out of --targets"
+        )
     program = shlex.split(options.foreword)[:1]
     if "foreword" in options.targets and not (program and shutil.which(program[0])):
         parser.error(

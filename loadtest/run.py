@@ -30,7 +30,17 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from loadtest.compare import ROOT, ComparisonError, Processes, answers, free_port, machine, version, wait_for
+from loadtest.compare import (
+    ROOT,
+    ComparisonError,
+    Processes,
+    answers,
+    free_port,
+    has_granian,
+    machine,
+    version,
+    wait_for,
+)
 
 HERE = Path(__file__).resolve().parent
 BRISK = {
@@ -251,12 +261,16 @@ def main() -> int:
     sections: list[str] = []
     bad = False
     if "line-rate" in options.parts:
-        targets = ["direct", "foreword", "granian"]
+        targets = ["direct", "foreword"]
         if nginx:
             targets.insert(1, "nginx")
             versions.append(version(nginx, "-v").removeprefix("nginx version: "))
         else:
             skipped.append("nginx is not installed (Debian package nginx-light): no ratios to it")
+        if has_granian():
+            targets.append("granian")
+        else:
+            skipped.append("granian is not installed for this Python (.venv has it): no bare server")
         if litellm:
             targets.append("litellm")
             versions.append(f"LiteLLM {version(litellm, '--version').rpartition(' ')[2]}")

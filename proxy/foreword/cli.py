@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -10,11 +11,24 @@ from foreword import __version__
 from foreword.settings import Settings, SettingsError, as_comments, as_help, as_markdown, unknown_names
 
 USAGE_ERROR = 2
+READER_LEFT = 128 + signal.SIGPIPE
+"""As shells say it of a program that the signal ended."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command. Returns the exit status: 0 good, 1 a finding or failure, 2 wrong usage."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        status = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # `foreword plan ... | head`: nobody wants the rest, which the interpreter would write at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return READER_LEFT
+    return status
+
+
+def _run(arguments: list[str]) -> int:
     # These have parsers of their own, in modules that only they need.
     match arguments[:1]:
         case ["engine"]:

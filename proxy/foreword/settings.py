@@ -423,7 +423,7 @@ TABLE: tuple[Setting, ...] = (
     Setting(
         "FOREWORD_CAPTURE",
         "off",
-        "off or directory",
+        "off or a directory's absolute path",
         "Where whole requests go, WITH THEIR TEXT: the first FOREWORD_CAPTURE_REQUESTS prompts after the start, and"
         " the next ones whenever POST /admin/capture asks for them.",
         _off_or_directory,

@@ -9,6 +9,9 @@ from foreword._core import Body
 #: How long a turn is kept for a client that sends nothing, in seconds.
 _KEEP = 0.02
 
+#: To have waited for a second counts as so many bytes less to come: no body waits for ever behind smaller ones.
+_BYTES_A_SECOND = 4_000_000
+
 #: Between two looks whether the next turn may be given, in seconds.
 _LOOK = 0.001
 
@@ -27,8 +30,8 @@ class Turns:
 
     def __init__(self, may_come: Callable[[int, float, bool], bool] = Body.may_come) -> None:
         self._may_come = may_come
-        #: What is to come, number, and what is told.
-        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        #: What counts as to come, number, and what is told.
+        self._waiting: list[tuple[float, int, asyncio.Future[None]]] = []
         self._holder: int | None = None
         self._keeping: asyncio.TimerHandle | None = None
         #: When the last turn was given, by the loop's clock.
@@ -49,7 +52,7 @@ class Turns:
             self._give(number, loop)
             return None
         turn = loop.create_future()
-        heapq.heappush(self._waiting, (left, number, turn))
+        heapq.heappush(self._waiting, (left + _BYTES_A_SECOND * loop.time(), number, turn))
         self._next(loop)
         return turn
 

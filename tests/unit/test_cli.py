@@ -1,5 +1,6 @@
 """The command line: quick, exact about what is wrong, and true to its exit statuses."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -49,6 +50,21 @@ print([name for name in ("granian", "starlette", "asyncio", "foreword._core") if
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.splitlines()[-1] == "[]"
     assert "FOREWORD_UPSTREAM" in answer.stdout
+
+
+@pytest.mark.parametrize("arguments", [["settings", "--markdown"], ["plan", "--load", "conversations=1"]])
+def test_a_reader_that_leaves_is_no_fault(arguments: list[str]) -> None:
+    code = f"import sys; from foreword.cli import main; sys.exit(main({arguments!r}))"
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        answer = subprocess.run(
+            [sys.executable, "-c", code], stdout=writer, stderr=subprocess.PIPE, check=False
+        )
+    finally:
+        os.close(writer)
+    assert answer.returncode == cli.READER_LEFT
+    assert answer.stderr == b""
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,8 +1,10 @@
 """The standard set's table, from what locust reports."""
 
+import sys
 from typing import Any
 
 import pytest
+from loadtest import compare
 from loadtest.run import Crowd, figures, table
 
 
@@ -54,3 +56,15 @@ def test_ratios_are_to_the_same_client_without_a_relay() -> None:
     assert first.startswith("| alone | 10 | 0 | 20 | 20 |")
     assert second.startswith("| relayed | 9 | 1 | 30 (1.50x) | 30 (1.50x) |")
     assert third.startswith("| other | 9 | 1 | 30 | 30 |")
+
+
+def test_the_bare_server_needs_an_interpreter_that_has_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["compare.py", "--targets", "direct,granian"])
+    assert compare.has_granian()
+    assert compare.arguments().targets == ["direct", "granian"]
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SystemExit):
+        compare.arguments()
+    assert "run this with .venv/bin/python" in capsys.readouterr().err

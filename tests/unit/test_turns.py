@@ -51,7 +51,7 @@ def test_who_has_the_least_to_come_is_whole_before_the_next() -> None:
         async def part(name: str, chunks: int) -> None:
             number = ord(name)
             for left in reversed(range(chunks)):
-                await have(turns, number, left)
+                await have(turns, number, left * 10**9)
                 had.append(name)
                 await asyncio.sleep(0)  # as a chunk lets it wait: all others have asked
             turns.leave(number)
@@ -59,6 +59,22 @@ def test_who_has_the_least_to_come_is_whole_before_the_next() -> None:
         await asyncio.gather(part("a", 5), part("b", 3), part("c", 3), part("d", 1))
         # The turn is not taken from a, who had it first.
         assert "".join(had) == "a" + "d" + "bbb" + "ccc" + "aaaa"
+
+    run(test)
+
+
+def test_nobody_waits_for_ever_behind_smaller_ones() -> None:
+    async def test() -> None:
+        turns = Turns(Gate())
+        assert turns.take(1, 1) is None
+        large = turns.take(2, 10_000)
+        await asyncio.sleep(0.01)
+        small = turns.take(3, 0)
+        assert large is not None
+        assert small is not None
+        turns.leave(1)
+        await large
+        assert not small.done()
 
     run(test)
 
