@@ -21,8 +21,8 @@ const BEHIND_AT_MOST: usize = 2 * 1024 * 1024;
 /// Puts large bodies together; none where the system has no thread to spare.
 static GATHERER: LazyLock<Option<Gatherer<PyBackedBytes>>> = LazyLock::new(|| Gatherer::start().ok());
 
-/// Of bodies.
-static NUMBERS: AtomicU64 = AtomicU64::new(0);
+/// How many bodies there were.
+static BODIES: AtomicU64 = AtomicU64::new(0);
 
 /// Collects a request body chunk by chunk, so that megabytes never stand on Python's heap.
 #[pyclass]
@@ -47,7 +47,7 @@ impl Body {
     #[new]
     #[pyo3(signature = (capacity = 0, json = false))]
     fn new(capacity: usize, json: bool) -> Self {
-        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        let number = BODIES.fetch_add(1, Ordering::Relaxed);
         Self { collected: Collected::Here(BytesMut::with_capacity(capacity)), json, number }
     }
 

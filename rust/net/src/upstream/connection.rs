@@ -150,8 +150,8 @@ impl Connection {
     }
 }
 
-/// Of large requests.
-static NUMBERS: AtomicU64 = AtomicU64::new(0);
+/// How many large requests there were.
+static LARGE: AtomicU64 = AtomicU64::new(0);
 
 /// The turns of a large request.
 pub(super) struct Turns {
@@ -165,7 +165,7 @@ pub(super) struct Turns {
 
 impl Turns {
     pub(super) fn new(lull: &'static Lull) -> Self {
-        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        let number = LARGE.fetch_add(1, Ordering::Relaxed);
         Self { taken: Instant::now(), pause: None, who: Who::Going(number), lull }
     }
 
